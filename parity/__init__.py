@@ -1,0 +1,1 @@
+"""What a training run does when the framework or the hardware under it changes."""
