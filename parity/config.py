@@ -1,0 +1,126 @@
+"""TrainConfig: one training run, as both implementations read it."""
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from parity.errors import UserError
+
+DatasetName = Literal["cifar10", "digits"]
+DataSource = Literal["tfds", "torchvision", "binary"]
+OptimizerName = Literal["adam", "rmsprop", "sgd"]
+Arithmetic = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One run of SimpleCNN. The defaults are the article's."""
+
+    device: str = "cpu"
+    """cpu, cpu:sse4, cpu:avx2, cpu:avx512, gpu (or cuda), gpu:1, tpu; PyTorch also mps, xla."""
+
+    threads: int | None = None
+    """CPU threads of the framework. Default: as many as this process has cores."""
+
+    dataset: DatasetName = "cifar10"
+    """cifar10, or digits: scikit-learn's 1,797 handwritten digits, which need no download."""
+
+    data_dir: Path | None = None
+    """Folder of CIFAR-10. Default: the folder that the data source uses by itself."""
+
+    data_source: DataSource | None = None
+    """Reader of CIFAR-10. Default: binary if DATA_DIR holds cifar-10-batches-bin, else tfds (JAX)
+    or torchvision (PyTorch)."""
+
+    train_size: int | None = None
+    """Train on so many images, chosen by the seed. Default: all."""
+
+    test_size: int | None = None
+    """Test on so many images, chosen by the seed. Default: all."""
+
+    optimizer: OptimizerName = "adam"
+    """With PyTorch's semantics; sgd has momentum 0.9."""
+
+    lr: float = 1e-3
+    """Learning rate, constant."""
+
+    batch_size: int = 128
+    """Images a step; the last batch of an epoch holds what is left."""
+
+    epochs: int = 10
+    """Passes over the training images."""
+
+    seed: int = 42
+    """Seeds initial weights, subsets, batch order, crops, flips and dropout masks."""
+
+    arithmetic: Arithmetic = "float32"
+    """float32 is IEEE float32 in every product: no TF32, no bfloat16."""
+
+    init_weights: Path | None = None
+    """Start from this canonical safetensors file instead of the seed's weights."""
+
+    out: Path | None = None
+    """Folder of the run's record. Default: a new one in runs/."""
+
+    resume: Path | None = None
+    """Go on with this run, begun in either framework, from its last finished epoch."""
+
+    quiet: bool = False
+    """Print nothing but errors."""
+
+    def __post_init__(self) -> None:
+        for name, minimum in (
+            ("threads", 1),
+            ("train_size", 1),
+            ("test_size", 1),
+            ("batch_size", 1),
+            ("epochs", 1),
+            ("seed", 0),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < minimum:
+                raise UserError(
+                    f"--{name.replace('_', '-')} is {value}, but must be at least {minimum}."
+                )
+        for name, choices in (
+            ("dataset", get_args(DatasetName)),
+            ("data_source", (None, *get_args(DataSource))),
+            ("optimizer", get_args(OptimizerName)),
+            ("arithmetic", get_args(Arithmetic)),
+        ):
+            if getattr(self, name) not in choices:
+                raise UserError(f"{name} {getattr(self, name)!r} is none of {choices}.")
+        if self.seed >= 2**63:
+            raise UserError(f"--seed is {self.seed}, but must be below 2**63.")
+        if not 0 < self.lr < float("inf"):
+            raise UserError(f"--lr is {self.lr}, but must be a positive finite number.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain JSON values, without the two that concern one process only."""
+        values = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in asdict(self).items()
+        }
+        del values["resume"], values["quiet"]
+        return values
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "TrainConfig":
+        """Return the configuration that `to_json` wrote.
+
+        Raises:
+            UserError: If a field is unknown, that is written by a newer version.
+        """
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise UserError(
+                f"The configuration has fields that this version does not know: "
+                f"{', '.join(unknown)}. Read it with the version that wrote it, or a newer one."
+            )
+        paths = ("data_dir", "init_weights", "out")
+        typed: dict[str, Any] = {
+            name: Path(value) if name in paths and value is not None else value
+            for name, value in values.items()
+        }
+        return cls(**typed)
