@@ -1,0 +1,1 @@
+"""Image data sets as canonical arrays, and the batches made of them."""
