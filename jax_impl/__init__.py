@@ -1,0 +1,1 @@
+"""SimpleCNN and its training in Flax NNX, Optax and JAX: the twin of `torch_impl`."""

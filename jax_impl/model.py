@@ -1,0 +1,115 @@
+"""SimpleCNN in Flax NNX, NHWC."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+from jax.typing import DTypeLike
+
+from parity.architecture import (
+    BATCH_NORM_EPS,
+    BATCH_NORM_MOMENTUM,
+    CHANNELS,
+    DROPOUT_RATE,
+    NUM_CLASSES,
+    NUM_FEATURES,
+    NUM_HIDDEN,
+)
+
+
+def max_pool(x: Array) -> Array:
+    """Return the largest of every 2x2 window; among equals the first one gets the gradient."""
+    return nnx.max_pool(x, (2, 2), strides=(2, 2))
+
+
+def flatten(x: Array) -> Array:
+    """Return (n, H, W, C) as (n, C*H*W): channel-major, as PyTorch does."""
+    return x.transpose(0, 3, 1, 2).reshape(len(x), -1)
+
+
+def dropout(x: Array, keep: Array | None) -> Array:
+    """Return `x` with the features outside `keep` zero and the others scaled; None keeps all."""
+    return x if keep is None else x * keep / (1 - DROPOUT_RATE)
+
+
+def unbiased(var: Array, count: int) -> Array:
+    """Return the estimate of a population's variance from the variance of `count` samples."""
+    return var * (count / (count - 1))
+
+
+class BatchNorm(nnx.Module):
+    """Batch normalisation with PyTorch's running statistics.
+
+    nnx.BatchNorm keeps the biased running variance, PyTorch the unbiased one, n / (n - 1) times it.
+    """
+
+    def __init__(self, num_channels: int, dtype: DTypeLike) -> None:
+        self.scale = nnx.Param(jnp.ones(num_channels, dtype))
+        self.bias = nnx.Param(jnp.zeros(num_channels, dtype))
+        self.mean = nnx.BatchStat(jnp.zeros(num_channels, dtype))
+        self.var = nnx.BatchStat(jnp.ones(num_channels, dtype))
+        self.num_batches_tracked = nnx.BatchStat(jnp.zeros((), jnp.int32))
+        self.use_running_average = False
+
+    def __call__(self, x: Array) -> Array:
+        """Return (n, H, W, C) normalised over n, H, W; in training also update the statistics."""
+        if self.use_running_average:
+            mean, var = self.mean[...], self.var[...]
+        else:
+            mean = x.mean((0, 1, 2))
+            var = jnp.square(x - mean).mean((0, 1, 2))
+            self._update(self.mean, mean)
+            self._update(self.var, unbiased(var, x.size // x.shape[-1]))
+            self.num_batches_tracked[...] += 1
+        return (x - mean) * jax.lax.rsqrt(var + BATCH_NORM_EPS) * self.scale[...] + self.bias[...]
+
+    @staticmethod
+    def _update(running: nnx.BatchStat, batch: Array) -> None:
+        old = (1 - BATCH_NORM_MOMENTUM) * running[...]
+        running[...] = old + BATCH_NORM_MOMENTUM * jax.lax.stop_gradient(batch)
+
+
+class SimpleCNN(nnx.Module):
+    """3 x [conv, BatchNorm, ReLU, max-pool], dropout, two linear layers.
+
+    Source: the article "Cross-GPU Reproducibility".
+    """
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        rngs = nnx.Rngs(0)  # Flax asks for it; the values are overwritten by canonical weights.
+        for layer, inputs in enumerate(CHANNELS[:-1], start=1):
+            outputs = CHANNELS[layer]
+            conv = nnx.Conv(inputs, outputs, (3, 3), padding=1, param_dtype=dtype, rngs=rngs)
+            norm = BatchNorm(outputs, dtype)
+            setattr(self, f"conv{layer}", conv)
+            setattr(self, f"bn{layer}", norm)
+        self.fc1 = nnx.Linear(NUM_FEATURES, NUM_HIDDEN, param_dtype=dtype, rngs=rngs)
+        self.fc2 = nnx.Linear(NUM_HIDDEN, NUM_CLASSES, param_dtype=dtype, rngs=rngs)
+
+    def stages(self, keep: Array | None) -> dict[str, Callable[[Array], Array]]:
+        """Return the forward pass as named functions, in order.
+
+        Args:
+            keep: Features that dropout keeps. Shape (n, NUM_FEATURES), bool. None: all of them.
+        """
+        stages: dict[str, Callable[[Array], Array]] = {}
+        for layer in range(1, len(CHANNELS)):
+            stages[f"conv{layer}"] = getattr(self, f"conv{layer}")
+            stages[f"bn{layer}"] = getattr(self, f"bn{layer}")
+            stages[f"relu{layer}"] = nnx.relu
+            stages[f"pool{layer}"] = max_pool
+        stages["flatten"] = flatten
+        stages["dropout"] = lambda x: dropout(x, keep)
+        stages["fc1"] = self.fc1
+        stages["relu4"] = nnx.relu
+        stages["fc2"] = self.fc2
+        return stages
+
+    def __call__(self, images: Array, keep: Array | None = None) -> Array:
+        """Return the logits (n, 10) of normalised images (n, 32, 32, 3)."""
+        x = images
+        for stage in self.stages(keep).values():
+            x = stage(x)
+        return x

@@ -1,0 +1,220 @@
+"""Platforms: a device string becomes environment variables, and the machine a fingerprint.
+
+`cpu:sse4`, `cpu:avx2` and `cpu:avx512` are platforms of their own: they cap the instruction set of
+ATen, oneDNN, MKL and XLA, and so really change the bits of float32 results on one machine. The
+variables must be set before a framework loads, which is why nothing here imports one.
+"""
+
+import os
+import platform as host
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from parity.errors import UserError
+
+Kind = Literal["cpu", "gpu", "tpu", "mps", "xla"]
+Framework = Literal["jax", "torch"]
+
+KINDS: dict[Framework, tuple[Kind, ...]] = {
+    "jax": ("cpu", "gpu", "tpu"),
+    "torch": ("cpu", "gpu", "mps", "xla"),
+}
+
+LEVELS: dict[str, dict[str, str]] = {
+    # MKL heeds MKL_ENABLE_INSTRUCTIONS on Intel processors only, MKL_CBWR on all of them.
+    "sse4": {
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+        "MKL_CBWR": "COMPATIBLE",
+        "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2",
+    },
+    "avx2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+    },
+    "avx512": {
+        "ATEN_CPU_CAPABILITY": "avx512",
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX512",
+        "XLA_FLAGS": "--xla_cpu_max_isa=AVX512",
+    },
+}
+
+_CPU_FLAGS = {"sse4": {"sse4_2"}, "avx2": {"avx2", "fma"}, "avx512": {"avx512f", "avx512bw"}}
+
+_GPU = {
+    # cuBLAS is deterministic only with a fixed workspace, and obeys this switch before any other.
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "NVIDIA_TF32_OVERRIDE": "0",
+    "XLA_FLAGS": "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0",
+}
+
+RECORDED_VARIABLES = re.compile(
+    r"(ATEN|CUBLAS|CUDA|CUDNN|DNNL|JAX|KMP|MKL|NPROC|NVIDIA_TF32|OMP|ONEDNN|OPENBLAS|PYTORCH|TF32"
+    r"|TORCH|TPU|XLA)(_|$)"
+)
+"""Environment variables that can change the numerics of a run."""
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Where a run computes."""
+
+    kind: Kind
+    level: str | None = None
+    """Instruction-set cap of a CPU: sse4, avx2 or avx512; None for the whole processor."""
+    index: int = 0
+    """Number of the GPU."""
+
+    @property
+    def name(self) -> str:
+        """The canonical device string: cpu, cpu:avx2, gpu:0, tpu, ..."""
+        if self.kind == "gpu":
+            return f"gpu:{self.index}"
+        return f"{self.kind}:{self.level}" if self.level else self.kind
+
+
+def parse(device: str, framework: Framework) -> Platform:
+    """Return the platform that a device string means to a framework.
+
+    Raises:
+        UserError: If there is no such platform, or this processor lacks the instruction set.
+    """
+    kind, _, rest = device.partition(":")
+    kind = "gpu" if kind == "cuda" else kind
+    if kind in KINDS[framework]:
+        if not rest and not device.endswith(":"):
+            return Platform(kind)
+        if kind == "gpu" and rest.isdecimal():
+            return Platform(kind, index=int(rest))
+        if kind == "cpu" and rest in LEVELS:
+            _check_level(rest)
+            return Platform(kind, level=rest)
+    names = ["cpu", *(f"cpu:{level}" for level in LEVELS), "gpu (or cuda)", "gpu:1"]
+    names += [k for k in KINDS[framework] if k not in ("cpu", "gpu")]
+    raise UserError(
+        f"--device {device} is no platform of {framework}_impl. Choose one of: {', '.join(names)}."
+    )
+
+
+def _check_level(level: str) -> None:
+    if host.machine().lower() not in ("x86_64", "amd64"):
+        raise UserError(
+            f"--device cpu:{level} caps the instruction set of an x86-64 processor, and this is "
+            f"{host.machine()}. Use --device cpu."
+        )
+    flags = _cpuinfo("flags").split()
+    missing = sorted(_CPU_FLAGS[level] - set(flags)) if flags else []
+    if missing:
+        offered = [name for name, needs in _CPU_FLAGS.items() if needs <= set(flags)]
+        raise UserError(
+            f"--device cpu:{level} needs a processor with {', '.join(missing)}, which this one "
+            f"lacks. Choose cpu, {', '.join(f'cpu:{name}' for name in offered)}."
+        )
+
+
+def _cpuinfo(key: str) -> str:
+    """Return a field of the first processor in /proc/cpuinfo, or "" where there is none."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
+    found = re.search(rf"^{key}\s*:\s*(.*)$", text, re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+def available_threads() -> int:
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def variables(platform: Platform, threads: int) -> dict[str, str]:
+    """Return the environment variables of a platform, to be set before a framework loads."""
+    values = {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        # XLA sizes its CPU thread pool by this one.
+        "NPROC": str(threads),
+    }
+    if platform.kind == "cpu":
+        # Keeps JAX from claiming an accelerator that the run does not use.
+        values["JAX_PLATFORMS"] = "cpu"
+        values |= LEVELS[platform.level] if platform.level else {}
+    elif platform.kind == "gpu":
+        values |= _GPU
+    return values
+
+
+def enter(platform: Platform, threads: int) -> None:
+    """Set the environment of a platform in this process, before its framework loads.
+
+    XLA_FLAGS of the user's are kept, and ours come last, where they win.
+    """
+    assert not {"jax", "torch"} & set(sys.modules), "a framework is loaded already"
+    for name, value in variables(platform, threads).items():
+        if name == "XLA_FLAGS" and os.environ.get(name):
+            value = f"{os.environ[name]} {value}"
+        os.environ[name] = value
+
+
+def fingerprint(platform: Platform, threads: int, packages: tuple[str, ...]) -> dict[str, Any]:
+    """Return what this process runs on, as plain JSON values.
+
+    Args:
+        platform: Where the run computes.
+        threads: CPU threads given to the framework.
+        packages: Distributions whose versions matter.
+    """
+    return {
+        "platform": platform.name,
+        "threads": threads,
+        "cpu": _cpuinfo("model name") or host.processor() or host.machine(),
+        "cpu_cores": available_threads(),
+        "system": host.platform(),
+        "host": host.node(),
+        "python": host.python_version(),
+        "versions": {name: metadata.version(name) for name in ("numpy", *packages)},
+        "variables": recorded_variables(os.environ),
+        "git_commit": _git_commit(),
+    }
+
+
+def recorded_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return those variables of an environment that can change the numerics of a run, sorted."""
+    return {n: v for n, v in sorted(environment.items()) if RECORDED_VARIABLES.match(n)}
+
+
+def _git_commit() -> str | None:
+    """Return the commit of this code, "+" appended where files are changed, or None."""
+    folder = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # else: another project's checkout
+        commit = git("rev-parse", "HEAD")
+        return f"{commit}+" if git("status", "--porcelain", "--untracked-files=no") else commit
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def nvidia_driver() -> str | None:
+    """Return the version of the NVIDIA driver, or None where there is none."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return output.stdout.split("\n")[0].strip() or None

@@ -1,0 +1,1 @@
+"""SimpleCNN and its training in PyTorch: the twin of `jax_impl`."""

@@ -1,0 +1,168 @@
+"""The training step, evaluation and state of SimpleCNN in PyTorch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from parity.config import TrainConfig
+from parity.data.pipeline import Batch
+from parity.errors import UserError
+from parity.optimizers import STEP
+from parity.platforms import Platform, nvidia_driver
+from parity.trainer import NonFinite, Output
+from torch_impl.model import SimpleCNN
+from torch_impl.optim import load_slots, make_optimizer, slots
+from torch_impl.weights import from_canonical, to_canonical
+
+
+def select_device(platform: Platform) -> torch.device:
+    """Return PyTorch's device of a platform.
+
+    Raises:
+        UserError: If there is none here; says which devices are, and what to install.
+    """
+    available = ["cpu", *(f"gpu:{index}" for index in range(torch.cuda.device_count()))]
+    available += ["mps"] if torch.backends.mps.is_available() else []
+    match platform.kind:
+        case "cpu":
+            return torch.device("cpu")
+        case "gpu" if platform.name in available:
+            return torch.device("cuda", platform.index)
+        case "mps" if "mps" in available:
+            return torch.device("mps")
+        case "xla":
+            try:
+                import torch_xla  # pyright: ignore[reportMissingImports]
+            except ImportError:
+                remedy = "Install torch_xla, for a TPU with `pip install 'torch_xla[tpu]'`"
+            else:
+                return torch_xla.device()
+        case "gpu":
+            remedy = (
+                "Install a CUDA build of PyTorch and NVIDIA's driver"
+                if torch.version.cuda is None or not torch.cuda.is_available()
+                else "Choose another index"
+            )
+        case _:
+            remedy = "It needs a Mac with Apple silicon"
+    raise UserError(
+        f"PyTorch sees no {platform.name} on this machine, only {', '.join(available)}. "
+        f"{remedy}, or choose one of these."
+    )
+
+
+def precision_in_force() -> dict[str, str]:
+    """Return the precision of float32 products, read back: "ieee" everywhere, or less."""
+    backends: Any = torch.backends  # its type stubs lack these attributes
+    return {
+        "cuda_matmul": backends.cuda.matmul.fp32_precision,
+        "cudnn_conv": backends.cudnn.conv.fp32_precision,
+        "mkldnn_matmul": backends.mkldnn.matmul.fp32_precision,
+        "mkldnn_conv": backends.mkldnn.conv.fp32_precision,
+    }
+
+
+class Trainer:
+    """One SimpleCNN with its optimizer, on one device. See parity.trainer.Trainer."""
+
+    def __init__(self, config: TrainConfig, platform: Platform, threads: int) -> None:
+        torch.set_num_threads(threads)
+        # Covers every backend: no TF32 and no bfloat16 inside a float32 product.
+        torch.backends.fp32_precision = "ieee"  # pyright: ignore[reportAttributeAccessIssue]
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+        self._config = config
+        self._device = select_device(platform)
+        self._dtype = getattr(torch, config.arithmetic)
+        if self._dtype == torch.float64 and platform.kind == "mps":
+            raise UserError(
+                "Apple's mps has no float64. Use --arithmetic float32, or --device cpu."
+            )
+        self._model = SimpleCNN(self._dtype).to(self._device)
+        self._optimizer = make_optimizer(config.optimizer, config.lr, self._model)
+        self._num_steps = 0
+
+    def environment(self) -> dict[str, Any]:
+        """Return what the framework says of itself and its device, read back, as JSON values."""
+        on_gpu = self._device.type == "cuda"
+        return {
+            "framework": "torch",
+            "device": torch.cuda.get_device_name(self._device) if on_gpu else str(self._device),
+            "capability": ".".join(map(str, torch.cuda.get_device_capability(self._device)))
+            if on_gpu
+            else None,
+            "driver": nvidia_driver() if on_gpu else None,
+            "cuda": torch.version.cuda if on_gpu else None,
+            "cudnn": torch.backends.cudnn.version() if on_gpu else None,
+            "instruction_set": torch.backends.cpu.get_cpu_capability(),
+            "threads_in_force": torch.get_num_threads(),
+            "precision": precision_in_force(),
+            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        }
+
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over weights, buffers and optimizer state by canonical name."""
+        from_canonical(self._model, state)
+        load_slots(self._config.optimizer, self._optimizer, self._model, state)
+        self._num_steps = int(state[STEP])
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return copies of weights, buffers and optimizer state by canonical name."""
+        return {
+            **to_canonical(self._model.state_dict()),
+            **slots(self._config.optimizer, self._optimizer, self._model),
+            STEP: np.array(self._num_steps, np.int64),
+        }
+
+    def _tensors(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+        # Contiguous: in the channels-last format PyTorch's BatchNorm on CPU sums float32 one after
+        # the other and loses two digits (5e-6 against 4e-8 on 128 x 32 x 32, torch 2.14.1).
+        images = torch.from_numpy(batch.images).to(self._device, self._dtype)
+        images = images.permute(0, 3, 1, 2).contiguous()
+        labels = torch.from_numpy(batch.labels).to(self._device, torch.int64)
+        keep = None if batch.keep is None else torch.from_numpy(batch.keep).to(self._device)
+        return images, labels, keep
+
+    def train_step(self, batch: Batch) -> Output:
+        """Do one update and return the loss and the logits that it was made from.
+
+        Raises:
+            NonFinite: If the loss is NaN or infinite; the parameters were not updated.
+        """
+        images, labels, keep = self._tensors(batch)
+        self._model.train()
+        logits = self._model(images, keep)
+        loss = F.cross_entropy(logits, labels)
+        if not torch.isfinite(loss):
+            raise NonFinite(self._first_nonfinite(images, keep))
+        self._optimizer.zero_grad()
+        loss.backward()
+        self._optimizer.step()
+        self._num_steps += 1
+        return Output(loss.detach().cpu().numpy(), logits.detach().cpu().numpy())
+
+    @torch.no_grad()
+    def test_step(self, batch: Batch) -> Output:
+        """Return loss and logits with running statistics and without dropout."""
+        images, labels, keep = self._tensors(batch)
+        self._model.eval()
+        logits = self._model(images, keep)
+        loss = F.cross_entropy(logits, labels)
+        return Output(loss.cpu().numpy(), logits.cpu().numpy())
+
+    @torch.no_grad()
+    def _first_nonfinite(self, images: Tensor, keep: Tensor | None) -> str:
+        for name, parameter in self._model.named_parameters():
+            if not parameter.isfinite().all():
+                return name
+        x = images
+        for name, stage in self._model.stages(keep).items():
+            x = stage(x)
+            if not x.isfinite().all():
+                return f"output of {name}"
+        return "loss"
