@@ -1,0 +1,176 @@
+"""From a command line to a finished run: what both `train` commands do around their Trainer."""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from parity import platforms, progress
+from parity.command import user_errors
+from parity.config import DataSource, TrainConfig
+from parity.errors import UserError
+from parity.loop import train
+from parity.platforms import Framework, Platform
+from parity.runs import RECORD, RunRecord, read_record, sole_writer, write_record
+from parity.start import prepare
+from parity.trainer import Trainer
+
+MakeTrainer = Callable[[TrainConfig, Platform, int], Trainer]
+"""Makes a Trainer; imports its framework only when called."""
+
+_MAY_CHANGE = {"device", "threads", "data_dir", "data_source", "out", "resume", "quiet"}
+"""Fields of the configuration that a resumed run may change: where it computes, not what."""
+
+
+def main(
+    framework: Framework,
+    make_trainer: MakeTrainer,
+    *,
+    default_source: DataSource,
+    packages: tuple[str, ...],
+) -> None:
+    """Run `python -m jax_impl.train` or `python -m torch_impl.train`.
+
+    Args:
+        framework: Which one.
+        make_trainer: Makes its Trainer.
+        default_source: Its reader of CIFAR-10.
+        packages: Distributions whose versions the record names.
+    """
+    with user_errors():
+        config, earlier = parse(framework, sys.argv[1:])
+        if earlier is not None and earlier.status == "finished":
+            print(f"{earlier.path} is finished: {len(earlier.epochs)} epochs. Nothing to do.")
+            return
+        platform = platforms.parse(config.device, framework)
+        threads = config.threads or platforms.available_threads()
+        if threads > platforms.available_threads():
+            raise UserError(
+                f"--threads is {threads}, but this process has {platforms.available_threads()} "
+                "cores. Ask for no more, or threads would wait for each other."
+            )
+        platforms.enter(platform, threads)
+        environment = platforms.fingerprint(platform, threads, packages)
+        out = config.out or default_folder(framework, config, platform)
+        make_folder(out)
+        with sole_writer(out):
+            if earlier is None or earlier.path.resolve() != out.resolve():
+                refuse_used(out)
+            trainer = make_trainer(config, platform, threads)
+            environment |= trainer.environment()
+            run(trainer, replace(config, out=out), earlier, environment, default_source)
+
+
+def parse(framework: Framework, arguments: list[str]) -> tuple[TrainConfig, RunRecord | None]:
+    """Return the configuration, and the record of the run to go on with, if any.
+
+    With --resume the recorded configuration takes the place of the defaults.
+
+    Raises:
+        UserError: If the run cannot be resumed, or a flag contradicts its configuration.
+    """
+    import tyro
+
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--resume", type=Path)
+    resume = finder.parse_known_args(arguments)[0].resume
+    record = read_record(resume) if resume is not None else None
+    defaults = (
+        TrainConfig() if record is None else replace(record.config, out=record.path, resume=resume)
+    )
+    config = tyro.cli(
+        TrainConfig,
+        args=arguments,
+        default=defaults,
+        prog=f"python -m {framework}_impl.train",
+        description=f"Train SimpleCNN in {framework} and keep a record of the run.",
+    )
+    if record is None:
+        return config, None
+    for field in fields(TrainConfig):
+        old, new = getattr(defaults, field.name), getattr(config, field.name)
+        if field.name not in _MAY_CHANGE and old != new:
+            raise UserError(
+                f"--{field.name.replace('_', '-')} is {new}, but the run in {resume} has {old}. "
+                "A resumed run keeps its configuration: leave the flag out, or start a new run."
+            )
+    return config, record
+
+
+def default_folder(framework: Framework, config: TrainConfig, platform: Platform) -> Path:
+    """Return a new folder's path in runs/, named after what the run is."""
+    now = datetime.now().strftime("%Y%m%d-%H%M%S")
+    what = (framework, platform.name.replace(":", "-"), config.dataset, config.arithmetic)
+    path = Path("runs") / "-".join((*what, config.optimizer, f"seed{config.seed}", now))
+    for number in range(2, 1000):
+        if not path.exists():
+            break
+        path = path.with_name(f"{path.name.removesuffix(f'-{number - 1}')}-{number}")
+    return path
+
+
+def make_folder(out: Path) -> None:
+    """Make the run's folder.
+
+    Raises:
+        UserError: If it cannot be made or written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(
+            f"--out {out} cannot be written ({error.strerror}). Choose a folder that can."
+        ) from None
+
+
+def refuse_used(out: Path) -> None:
+    """Refuse a folder that holds a run already.
+
+    Raises:
+        UserError: Says how to go on with that run, if it is not finished.
+    """
+    if (out / RECORD).exists():
+        raise UserError(
+            f"--out {out} holds a run already. Choose another folder, or go on with that run: "
+            f"--resume {out}"
+        )
+
+
+def run(
+    trainer: Trainer,
+    config: TrainConfig,
+    earlier: RunRecord | None,
+    environment: Mapping[str, Any],
+    default_source: DataSource,
+) -> None:
+    """Begin or resume the run, train it to the end and show how it goes."""
+    dataset, record, state = prepare(config, earlier, environment, default_source)
+    write_record(record)
+    trainer.load(state)
+    monitor = progress.monitor(
+        quiet=config.quiet,
+        num_epochs=config.epochs,
+        first_epoch=len(record.epochs) + 1,
+        steps_per_epoch=-(-len(dataset.train_labels) // config.batch_size),
+    )
+    monitor.print(
+        f"{environment['framework']} on {environment['platform']}, {config.arithmetic}, "
+        f"{config.optimizer}: {len(dataset.train_labels):,} training and "
+        f"{len(dataset.test_labels):,} test images of {dataset.name}"
+    )
+    try:
+        record = train(trainer, dataset, record, monitor)
+    except KeyboardInterrupt:
+        monitor.close()
+        print(f"stopped; go on with --resume {config.out}", file=sys.stderr)
+        sys.exit(130)
+    finally:
+        monitor.close()
+    monitor.print(f"weights sha256 {record.epochs[-1].weights_sha256}")
+    monitor.print(f"record {config.out}")

@@ -1,0 +1,120 @@
+"""What a run begins with: its images, its first state and its record, fresh or resumed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parity import streams, weights
+from parity.architecture import BUFFERS, PARAMETERS, initial_weights
+from parity.config import DataSource, TrainConfig
+from parity.data.dataset import Dataset, fingerprint
+from parity.data.load import load
+from parity.errors import UserError
+from parity.optimizers import initial_state
+from parity.runs import RunRecord
+
+
+class Start(NamedTuple):
+    """Everything that the training loop needs besides a Trainer."""
+
+    dataset: Dataset
+    record: RunRecord
+    state: weights.Weights
+    """Weights, buffers and optimizer state by canonical name."""
+
+
+def prepare(
+    config: TrainConfig,
+    earlier: RunRecord | None,
+    environment: Mapping[str, Any],
+    default_source: DataSource,
+) -> Start:
+    """Load what the configuration names and, if a run is resumed, check that it is the run's own.
+
+    Args:
+        config: With `out` set.
+        earlier: The record of the run to go on with, or None.
+        environment: What this process runs on, by `platforms.fingerprint` and the trainer.
+        default_source: Reader of CIFAR-10 where the configuration names none.
+
+    Raises:
+        UserError: If something is missing, does not fit, or is not what the run was begun with.
+    """
+    assert config.out is not None
+    dataset = load(config, default_source)
+    first = (
+        weights.load_simple_cnn(config.init_weights)
+        if config.init_weights
+        else initial_weights(config.seed)
+    )
+    record = RunRecord(
+        config=config,
+        environments=({"first_epoch": 1, **environment},),
+        fingerprints={
+            "data": fingerprint(dataset),
+            "stream": streams.fingerprint(
+                config.seed, dataset.train_samples, dataset.num_canonical, config.batch_size
+            ),
+            "initial_weights": weights.digest(first),
+        },
+        path=config.out,
+    )
+    cast = {n: a if a.dtype == np.int64 else a.astype(config.arithmetic) for n, a in first.items()}
+    state = cast | initial_state(config.optimizer, cast)
+    return (
+        Start(dataset, record, state)
+        if earlier is None
+        else _resume(dataset, record, earlier, state)
+    )
+
+
+def _resume(
+    dataset: Dataset, record: RunRecord, earlier: RunRecord, state: weights.Weights
+) -> Start:
+    """Return the start of a run that goes on after its last finished epoch."""
+    for name, digest in earlier.fingerprints.items():
+        if record.fingerprints[name] != digest:
+            raise UserError(
+                f"The run in {earlier.path} had another {name.replace('_', ' ')} fingerprint, "
+                f"{digest[:12]}, than this one, {record.fingerprints[name][:12]}. "
+                "Resume it with the data, weights and version that it was begun with."
+            )
+    done = len(earlier.epochs)
+    # An environment that finished no epoch contributed nothing.
+    environments = tuple(e for e in earlier.environments if e["first_epoch"] <= done)
+    (environment,) = record.environments
+    record = replace(
+        record,
+        environments=(*environments, environment | {"first_epoch": done + 1}),
+        epochs=earlier.epochs,
+        checkpoint=earlier.checkpoint,
+    )
+    if earlier.checkpoint is not None:
+        state = read_checkpoint(earlier)
+        if earlier.path.resolve() != record.path.resolve():
+            weights.save(record.path / earlier.checkpoint, state)
+    return Start(dataset, record, state)
+
+
+def read_checkpoint(record: RunRecord) -> weights.Weights:
+    """Return the canonical state after the last epoch of an unfinished run.
+
+    Raises:
+        UserError: If the file is missing or not what the run wrote.
+    """
+    assert record.checkpoint is not None
+    path = record.path / record.checkpoint
+    state, _ = weights.load(path)
+    if weights.digest(model_tensors(state)) != record.epochs[-1].weights_sha256:
+        raise UserError(
+            f"{path} does not hold the weights that the record names after epoch "
+            f"{len(record.epochs)}. Restore the file, or start the run again."
+        )
+    return state
+
+
+def model_tensors(state: Mapping[str, np.ndarray]) -> weights.Weights:
+    """Return weights and buffers alone, without the optimizer's state."""
+    return {name: state[name] for name in PARAMETERS | BUFFERS if name in state}
