@@ -122,6 +122,19 @@ def _check_level(level: str) -> None:
         )
 
 
+def instruction_set_allowed(platform: Platform) -> str | None:
+    """Return the highest level that processor and platform allow; None where it is unknown."""
+    flags = set(_cpuinfo("flags").split())
+    levels = [level for level, needs in _CPU_FLAGS.items() if needs <= flags]
+    if platform.level is not None:
+        levels = [
+            level
+            for level in levels
+            if list(LEVELS).index(level) <= list(LEVELS).index(platform.level)
+        ]
+    return levels[-1] if levels else None
+
+
 def _cpuinfo(key: str) -> str:
     """Return a field of the first processor in /proc/cpuinfo, or "" where there is none."""
     try:
@@ -180,6 +193,7 @@ def fingerprint(platform: Platform, threads: int, packages: tuple[str, ...]) -> 
         "threads": threads,
         "cpu": _cpuinfo("model name") or host.processor() or host.machine(),
         "cpu_cores": available_threads(),
+        "instruction_set_allowed": instruction_set_allowed(platform),
         "system": host.platform(),
         "host": host.node(),
         "python": host.python_version(),

@@ -1,0 +1,1 @@
+"""Speed, as ratios of cases that were measured interleaved in one process."""
