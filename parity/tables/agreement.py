@@ -7,6 +7,7 @@ from rich.console import RenderableType
 
 from parity.bits import CLOSE_STEP
 from parity.comparison import Comparison
+from parity.provenance import TREATMENTS
 from parity.tables.notation import (
     MAX_ROWS,
     MAX_VALUES,
@@ -108,7 +109,10 @@ def _sign(sign: Sign) -> str:
 
 
 def pairs(comparison: Comparison) -> Iterator[RenderableType]:
-    """Yield the pairs of runs, those farthest apart first."""
+    """Yield the pairs of runs: those that differ in the fewest treatments first, then the farthest.
+
+    Two runs that differ in one treatment alone say what it does; others mix several effects.
+    """
     found = comparison.pairs
     if not found:
         return
@@ -122,8 +126,15 @@ def pairs(comparison: Comparison) -> Iterator[RenderableType]:
     if len(found) > MAX_VALUES and all(_claim(pair).startswith("bitwise") for pair in found):
         yield f"All {len(found):,} are bitwise, over the epochs that both runs have."
         return
-    order = sorted(found, key=lambda pair: -pair.spread.max_difference)
-    yield from _agreements(order, "pairs")
+    facts = [result.facts for result in comparison.results]
+
+    def controlled_first(pair: Pool) -> tuple[int, list[str], float]:
+        a, b = (facts[i] for i in pair.members)
+        differing = [name for name in TREATMENTS if a.get(name) != b.get(name)]
+        kind = [f"{TREATMENTS.index(name):02d}" for name in differing]
+        return len(differing), kind, -pair.spread.max_difference
+
+    yield from _agreements(sorted(found, key=controlled_first), "pairs")
 
 
 def _agreements(pools: Sequence[Pool], what: str) -> Iterator[RenderableType]:
