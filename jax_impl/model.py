@@ -1,6 +1,8 @@
 """SimpleCNN in Flax NNX, NHWC."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ from flax import nnx
 from jax import Array
 from jax.typing import DTypeLike
 
+from jax_impl import ops
 from parity.architecture import (
     BATCH_NORM_EPS,
     BATCH_NORM_MOMENTUM,
@@ -78,15 +81,19 @@ class SimpleCNN(nnx.Module):
     """
 
     def __init__(self, dtype: DTypeLike) -> None:
-        rngs = nnx.Rngs(0)  # Flax asks for it; the values are overwritten by canonical weights.
+        rngs = nnx.Rngs(0)  # Flax asks for it; canonical weights come later, and zeros are quick.
+        zeros = nnx.initializers.zeros
         for layer, inputs in enumerate(CHANNELS[:-1], start=1):
             outputs = CHANNELS[layer]
-            conv = nnx.Conv(inputs, outputs, (3, 3), padding=1, param_dtype=dtype, rngs=rngs)
+            conv = nnx.Conv(
+                inputs, outputs, (3, 3), padding=1, kernel_init=zeros, param_dtype=dtype, rngs=rngs
+            )
             norm = BatchNorm(outputs, dtype)
             setattr(self, f"conv{layer}", conv)
             setattr(self, f"bn{layer}", norm)
-        self.fc1 = nnx.Linear(NUM_FEATURES, NUM_HIDDEN, param_dtype=dtype, rngs=rngs)
-        self.fc2 = nnx.Linear(NUM_HIDDEN, NUM_CLASSES, param_dtype=dtype, rngs=rngs)
+        options: dict[str, Any] = {"kernel_init": zeros, "param_dtype": dtype, "rngs": rngs}
+        self.fc1 = nnx.Linear(NUM_FEATURES, NUM_HIDDEN, **options)
+        self.fc2 = nnx.Linear(NUM_HIDDEN, NUM_CLASSES, **options)
 
     def stages(self, keep: Array | None) -> dict[str, Callable[[Array], Array]]:
         """Return the forward pass as named functions, in order.
@@ -113,3 +120,45 @@ class SimpleCNN(nnx.Module):
         for stage in self.stages(keep).values():
             x = stage(x)
         return x
+
+
+class ExactSimpleCNN(SimpleCNN):
+    """SimpleCNN in the exact arithmetic of `jax_impl.ops`."""
+
+    def stages(self, keep: Array | None) -> dict[str, Callable[[Array], Array]]:
+        """See SimpleCNN."""
+        stages: dict[str, Callable[[Array], Array]] = {}
+        for layer in range(1, len(CHANNELS)):
+            conv, norm = getattr(self, f"conv{layer}"), getattr(self, f"bn{layer}")
+            stages[f"conv{layer}"] = partial(_conv, conv, needs_input_grad=layer > 1)
+            stages[f"bn{layer}"] = partial(_batch_norm, norm)
+            stages[f"relu{layer}"] = ops.relu
+            stages[f"pool{layer}"] = ops.max_pool
+        stages["flatten"] = flatten
+        stages["dropout"] = lambda x: x if keep is None else ops.dropout(x, keep)
+        stages["fc1"] = partial(_dense, self.fc1)
+        stages["relu4"] = ops.relu
+        stages["fc2"] = partial(_dense, self.fc2)
+        return stages
+
+
+def _batch_norm(norm: BatchNorm, x: Array) -> Array:
+    mean, var = norm.mean[...], norm.var[...]
+    if not norm.use_running_average:
+        keep = 1 - BATCH_NORM_MOMENTUM
+        statistics = ops.batch_statistics(jax.lax.stop_gradient(x))
+        mean, var, unbiased_var = statistics
+        norm.mean[...] = ops.running_average(norm.mean[...], mean, keep)
+        norm.var[...] = ops.running_average(norm.var[...], unbiased_var, keep)
+        norm.num_batches_tracked[...] += 1
+    return ops.batch_norm(x, norm.scale[...], norm.bias[...], mean, var, BATCH_NORM_EPS)
+
+
+def _conv(layer: nnx.Conv, x: Array, *, needs_input_grad: bool) -> Array:
+    assert layer.bias is not None
+    return ops.conv(x, layer.kernel[...], layer.bias[...], needs_input_grad)
+
+
+def _dense(layer: nnx.Linear, x: Array) -> Array:
+    assert layer.bias is not None
+    return ops.dense(x, layer.kernel[...], layer.bias[...])

@@ -1,13 +1,16 @@
 """Adam, RMSprop and SGD by Optax, as torch.optim has them, and their state by canonical name."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
 
+from jax_impl import ops
 from jax_impl.weights import from_canonical, to_canonical
 from parity.architecture import PARAMETERS
 from parity.optimizers import (
@@ -29,8 +32,48 @@ _OPTAX_NAMES = {
 }
 
 
-def make_optimizer(name: OptimizerName, lr: float) -> optax.GradientTransformation:
+def exact_optimizer(name: OptimizerName, lr: float) -> optax.GradientTransformation:
+    """Return Adam, RMSprop or SGD in the exact arithmetic, with Optax's state.
+
+    Its updates are to be subtracted, by `ops.descend`.
+    """
+
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
+        def each(function: Any, *trees: Any) -> tuple[Any, Any]:
+            pairs = jax.tree.map(lambda *x: function(*x, lr=lr), updates, *trees)
+            return jax.tree.transpose(jax.tree.structure(updates), None, pairs)
+
+        match name:
+            case "adam":
+                count = state.count + 1
+                steps, (mu, nu) = each(partial(ops.adam, step=count), state.mu, state.nu)
+                return steps, optax.ScaleByAdamState(count, mu, nu)
+            case "rmsprop":
+                steps, nu = each(ops.rmsprop, state.nu)
+                return steps, optax.ScaleByRmsState(nu)
+            case "sgd":
+                steps, trace = each(ops.sgd, state.trace)
+                return steps, optax.TraceState(trace)
+
+    def init(params: Any) -> Any:
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        match name:
+            case "adam":
+                return optax.ScaleByAdamState(jnp.zeros((), jnp.int32), zeros, zeros)
+            case "rmsprop":
+                return optax.ScaleByRmsState(zeros)
+            case "sgd":
+                return optax.TraceState(zeros)
+
+    return optax.GradientTransformation(init, update)
+
+
+def make_optimizer(
+    name: OptimizerName, lr: float, *, exact: bool = False
+) -> optax.GradientTransformation:
     """Return an Optax transformation; constants are those of parity.optimizers."""
+    if exact:
+        return exact_optimizer(name, lr)
     match name:
         case "adam":
             return optax.adam(lr, b1=ADAM_BETAS[0], b2=ADAM_BETAS[1], eps=EPS)

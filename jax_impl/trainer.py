@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,8 @@ import optax
 from flax import nnx
 from jax import Array
 
-from jax_impl.model import SimpleCNN
+from jax_impl import ops
+from jax_impl.model import ExactSimpleCNN, SimpleCNN
 from jax_impl.optim import load_slots, make_optimizer, slots
 from jax_impl.weights import from_canonical, to_canonical
 from parity.config import TrainConfig
@@ -67,16 +69,19 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, platform: Platform, threads: int) -> None:
         jax.config.update("jax_default_matmul_precision", "highest")
-        jax.config.update("jax_enable_x64", config.arithmetic == "float64")
+        jax.config.update("jax_enable_x64", config.arithmetic != "float32")
         self._config = config
         self._device = select_device(platform)
-        if config.arithmetic == "float64" and platform.kind == "tpu":
+        if config.arithmetic != "float32" and platform.kind == "tpu":
             raise UserError("A TPU has no IEEE float64. Use --arithmetic float32, or --device cpu.")
         jax.config.update("jax_default_device", self._device)
-        self._dtype = jnp.dtype(config.arithmetic)
+        self._dtype = jnp.dtype(config.dtype)
         self._threads = threads
-        self._optimizer = make_optimizer(config.optimizer, config.lr)
-        model = SimpleCNN(self._dtype)
+        exact = config.arithmetic == "exact"
+        self._optimizer = make_optimizer(config.optimizer, config.lr, exact=exact)
+        self._apply = partial(jax.tree.map, ops.descend) if exact else optax.apply_updates
+        self._cross_entropy = ops.cross_entropy if exact else cross_entropy
+        model = (ExactSimpleCNN if exact else SimpleCNN)(self._dtype)
         self._graph, params, stats = nnx.split(model, nnx.Param, nnx.BatchStat)
         model.eval()
         self._test_graph = nnx.graphdef(model)
@@ -128,18 +133,18 @@ class Trainer:
         def loss_of(params: nnx.State) -> tuple[Array, tuple[Array, nnx.State]]:
             model = nnx.merge(self._graph, params, state.stats, copy=True)
             logits = model(images, keep)
-            return cross_entropy(logits, labels), (logits, nnx.state(model, nnx.BatchStat))
+            return self._cross_entropy(logits, labels), (logits, nnx.state(model, nnx.BatchStat))
 
         gradient = jax.value_and_grad(loss_of, has_aux=True)
         (loss, (logits, stats)), grads = gradient(state.params)
         updates, opt_state = self._optimizer.update(grads, state.opt_state, state.params)
-        params: Any = optax.apply_updates(state.params, updates)
+        params: Any = self._apply(state.params, updates)
         return State(params, stats, opt_state), loss, logits
 
     def _evaluate_step(self, state: State, images: Array, labels: Array) -> tuple[Array, Array]:
         model = nnx.merge(self._test_graph, state.params, state.stats)
         logits = model(images)
-        return cross_entropy(logits, labels), logits
+        return self._cross_entropy(logits, labels), logits
 
     def train_step(self, batch: Batch) -> Output:
         """Do one update and return the loss and the logits that it was made from.

@@ -16,7 +16,7 @@ from flax import nnx
 from jax.tree_util import DictKey
 
 from parity.architecture import BUFFERS, PARAMETERS
-from parity.command import user_errors
+from parity.command import user_errors, writing
 from parity.errors import UserError
 from parity.weights import Weights, check, load_simple_cnn, save
 
@@ -90,7 +90,8 @@ def read_checkpoint(folder: Path) -> Weights:
     import orbax.checkpoint as ocp
 
     try:
-        with ocp.StandardCheckpointer() as checkpointer:
+        # Without x64 JAX would round float64 to float32.
+        with jax.enable_x64(True), ocp.StandardCheckpointer() as checkpointer:
             content = checkpointer.restore(folder.absolute())
     except Exception as error:  # Orbax raises whatever its storage layer does.
         raise UserError(
@@ -114,16 +115,21 @@ def write_checkpoint(folder: Path, weights: Weights) -> None:
     """Write an Orbax checkpoint of `nnx.state(SimpleCNN)` that holds canonical weights.
 
     Raises:
-        UserError: If the folder is there already.
+        UserError: If the folder is there already or cannot be made.
     """
+    import jax
     import orbax.checkpoint as ocp
 
     from jax_impl.model import SimpleCNN
 
     if folder.exists():
         raise UserError(f"{folder} is there already. Remove it, or choose another folder.")
-    template = nnx.state(SimpleCNN(weights["fc1.weight"].dtype))
-    with ocp.StandardCheckpointer() as checkpointer:
+    with writing(folder):  # Orbax would wait a minute and end in a traceback
+        folder.mkdir(parents=True)
+        folder.rmdir()
+    # Without x64 JAX would round float64 to float32.
+    with jax.enable_x64(True), ocp.StandardCheckpointer() as checkpointer:
+        template = nnx.state(SimpleCNN(weights["fc1.weight"].dtype))
         checkpointer.save(folder.absolute(), from_canonical(template, weights))
 
 
@@ -139,7 +145,9 @@ def main() -> None:
         checkpoint: tyro.conf.Positional[Path], file: tyro.conf.Positional[Path]
     ) -> None:
         """Turn an Orbax checkpoint of an NNX state into a canonical safetensors file."""
-        save(file, read_checkpoint(checkpoint))
+        weights = read_checkpoint(checkpoint)
+        with writing(file):
+            save(file, weights)
         print(f"{file}: SimpleCNN's canonical weights from {checkpoint}")
 
     @app.command(name="export")

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from parity.errors import RunFailed, UserError
 
@@ -22,3 +23,19 @@ def user_errors() -> Iterator[None]:
         # The reader (head, less) has gone; nobody is left to tell.
         sys.stderr.close()
         sys.exit(0)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say which path it is that cannot be written.
+
+    Raises:
+        UserError: If the system refuses, for a full disk or a missing folder.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written ({error.strerror or error}). "
+            "Make room there, or choose another place."
+        ) from error

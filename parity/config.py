@@ -9,7 +9,7 @@ from parity.errors import UserError
 DatasetName = Literal["cifar10", "digits"]
 DataSource = Literal["tfds", "torchvision", "binary"]
 OptimizerName = Literal["adam", "rmsprop", "sgd"]
-Arithmetic = Literal["float32", "float64"]
+Arithmetic = Literal["float32", "float64", "exact"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,8 @@ class TrainConfig:
     """Seeds initial weights, subsets, batch order, crops, flips and dropout masks."""
 
     arithmetic: Arithmetic = "float32"
-    """float32 is IEEE float32 in every product: no TF32, no bfloat16."""
+    """float32 is IEEE float32 in every product: no TF32, no bfloat16. exact: float32 values, with
+    equal bits in both frameworks, on any CPU or GPU, with any number of threads."""
 
     init_weights: Path | None = None
     """Start from this canonical safetensors file instead of the seed's weights."""
@@ -94,6 +95,11 @@ class TrainConfig:
             raise UserError(f"--seed is {self.seed}, but must be below 2**63.")
         if not 0 < self.lr < float("inf"):
             raise UserError(f"--lr is {self.lr}, but must be a positive finite number.")
+
+    @property
+    def dtype(self) -> Literal["float32", "float64"]:
+        """The type of weights, buffers and losses."""
+        return "float32" if self.arithmetic == "exact" else self.arithmetic
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain JSON values, without the two that concern one process only."""

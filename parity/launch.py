@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from datetime import datetime
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 from parity import platforms, progress
-from parity.command import user_errors
+from parity.command import user_errors, writing
 from parity.config import DataSource, TrainConfig
 from parity.errors import UserError
 from parity.loop import train
@@ -53,7 +54,13 @@ def main(
                 "cores. Ask for no more, or threads would wait for each other."
             )
         platforms.enter(platform, threads)
-        environment = platforms.fingerprint(platform, threads, packages)
+        try:
+            environment = platforms.fingerprint(platform, threads, packages)
+        except PackageNotFoundError as error:
+            raise UserError(
+                f"{error.name} is not installed. "
+                f"Run `pip install 'training-parity[{framework}]'`."
+            ) from None
         out = config.out or default_folder(framework, config, platform)
         make_folder(out)
         with sole_writer(out):
@@ -151,7 +158,8 @@ def run(
 ) -> None:
     """Begin or resume the run, train it to the end and show how it goes."""
     dataset, record, state = prepare(config, earlier, environment, default_source)
-    write_record(record)
+    with writing(record.path):
+        write_record(record)
     trainer.load(state)
     monitor = progress.monitor(
         quiet=config.quiet,

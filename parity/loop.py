@@ -109,7 +109,8 @@ def _test(trainer: Trainer, dataset: Dataset, batch_size: int) -> tuple[float, n
 
 def _commit(record: RunRecord, figures: Epoch, state: Mapping[str, np.ndarray]) -> RunRecord:
     old, name = record.checkpoint, f"checkpoint-{figures.epoch}.safetensors"
-    weights.save(record.path / name, state, {"epoch": str(figures.epoch)})
+    content = weights.to_bytes(state, {"epoch": str(figures.epoch)})
+    record = runs.write_file(replace(record, files={}), name, content)
     record = replace(record, epochs=(*record.epochs, figures), checkpoint=name)
     runs.write_record(record)
     if old is not None:
@@ -122,7 +123,7 @@ def _finish(
 ) -> RunRecord:
     array = io.BytesIO()
     np.save(array, predictions)
-    record = runs.write_file(record, runs.PREDICTIONS, array.getvalue())
+    record = runs.write_file(replace(record, files={}), runs.PREDICTIONS, array.getvalue())
     record = runs.write_file(record, runs.WEIGHTS, weights.to_bytes(final))
     checkpoint = record.checkpoint
     record = replace(record, status="finished", checkpoint=None)

@@ -115,10 +115,10 @@ def _check_level(level: str) -> None:
     flags = _cpuinfo("flags").split()
     missing = sorted(_CPU_FLAGS[level] - set(flags)) if flags else []
     if missing:
-        offered = [name for name, needs in _CPU_FLAGS.items() if needs <= set(flags)]
+        offered = ["cpu", *(f"cpu:{n}" for n, needs in _CPU_FLAGS.items() if needs <= set(flags))]
         raise UserError(
             f"--device cpu:{level} needs a processor with {', '.join(missing)}, which this one "
-            f"lacks. Choose cpu, {', '.join(f'cpu:{name}' for name in offered)}."
+            f"lacks. Choose {', '.join(offered)}."
         )
 
 
@@ -158,10 +158,10 @@ def variables(platform: Platform, threads: int) -> dict[str, str]:
         "MKL_NUM_THREADS": str(threads),
         # XLA sizes its CPU thread pool by this one.
         "NPROC": str(threads),
+        # Keeps JAX from claiming an accelerator that the run does not use; "" lets it look for all.
+        "JAX_PLATFORMS": "cpu" if platform.kind == "cpu" else "",
     }
     if platform.kind == "cpu":
-        # Keeps JAX from claiming an accelerator that the run does not use.
-        values["JAX_PLATFORMS"] = "cpu"
         values |= LEVELS[platform.level] if platform.level else {}
     elif platform.kind == "gpu":
         values |= _GPU

@@ -57,7 +57,8 @@ class Lines:
 
     def print(self, line: str) -> None:
         """See Monitor."""
-        self._console.print(line)
+        # soft_wrap: a path that is cut into lines is no path.
+        self._console.print(line, soft_wrap=True)
 
     def step(self, *, epoch: int, loss: float, accuracy: float, num_images: int) -> None:
         """See Monitor."""
@@ -66,7 +67,7 @@ class Lines:
         """See Monitor."""
         done = figures.epoch - self._first_epoch + 1
         left = (time.monotonic() - self._begin) / done * (self._num_epochs - figures.epoch)
-        self._console.print(
+        self.print(
             f"epoch {figures.epoch:2d}/{self._num_epochs}"
             f"  train loss {figures.train_loss:.4f}  accuracy {figures.train_accuracy:5.2f} %"
             f"  test loss {figures.test_loss:.4f}  accuracy {figures.test_accuracy:5.2f} %"

@@ -71,7 +71,7 @@ class RunRecord:
     checkpoint: str | None = None
     """Name of the checkpoint file after the last epoch in `epochs`."""
     files: dict[str, str] = field(default_factory=dict)
-    """SHA-256 of the content of the finished run's files, by name."""
+    """SHA-256 of the content of the files that the record names, by name."""
     path: Path = Path()
     """The folder; not part of the file."""
 
@@ -89,7 +89,7 @@ class RunRecord:
 
     def step_losses(self) -> np.ndarray:
         """Return the losses of all steps so far, in nats, in the run's own precision."""
-        return decode_losses("".join(e.step_losses for e in self.epochs), self.config.arithmetic)
+        return decode_losses("".join(e.step_losses for e in self.epochs), self.config.dtype)
 
     def predictions(self) -> np.ndarray | None:
         """Return the class predicted for each test image, or None before the run is finished.
@@ -99,7 +99,7 @@ class RunRecord:
         """
         if PREDICTIONS not in self.files:
             return None
-        return np.load(io.BytesIO(self._content(PREDICTIONS)))
+        return np.load(io.BytesIO(self.content(PREDICTIONS)))
 
     def final_weights(self) -> weights.Weights | None:
         """Return the final weights by canonical name, or None before the run is finished.
@@ -109,21 +109,26 @@ class RunRecord:
         """
         if WEIGHTS not in self.files:
             return None
-        self._content(WEIGHTS)
+        self.content(WEIGHTS)
         return weights.load(self.path / WEIGHTS)[0]
 
-    def _content(self, name: str) -> bytes:
+    def content(self, name: str) -> bytes:
+        """Return the content of one of the run's files.
+
+        Raises:
+            UserError: If the file is not the one that the run wrote.
+        """
         try:
             content = (self.path / name).read_bytes()
         except OSError as error:
             raise UserError(
                 f"{self.path / name} cannot be read ({error.strerror}), though the run's record "
-                "names it. Restore the file, or leave this run out."
+                "names it. Restore the file, or do without this run."
             ) from None
         if hashlib.sha256(content).hexdigest() != self.files[name]:
             raise UserError(
                 f"{self.path / name} is not the file that the run wrote: its SHA-256 differs from "
-                "the record's. Restore the file, or leave this run out."
+                "the record's. Restore the file, or do without this run."
             )
         return content
 
@@ -219,12 +224,14 @@ def _parse(content: dict[str, Any], file: Path) -> RunRecord:
         figures = (e.train_loss, e.train_accuracy, e.test_loss, e.test_accuracy)
         if not all(isinstance(x, int | float) and math.isfinite(x) for x in figures):
             raise ValueError(f"epoch {e.epoch} holds a figure that is no finite number")
-        decode_losses(e.step_losses, config.arithmetic)
+        decode_losses(e.step_losses, config.dtype)
     for environment in content["environments"]:
         if not {"framework", "platform", "first_epoch"} <= set(environment):
             raise ValueError("an environment lacks framework, platform or first_epoch")
     if not {"data", "stream", "initial_weights"} <= set(content["fingerprints"]):
         raise ValueError("a fingerprint is missing")
+    if content["checkpoint"] is not None and content["checkpoint"] not in content["files"]:
+        raise ValueError("files lacks the checkpoint")
     return RunRecord(
         config=config,
         environments=tuple(content["environments"]),

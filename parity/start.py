@@ -8,12 +8,13 @@ import numpy as np
 
 from parity import streams, weights
 from parity.architecture import BUFFERS, PARAMETERS, initial_weights
+from parity.command import writing
 from parity.config import DataSource, TrainConfig
 from parity.data.dataset import Dataset, fingerprint
 from parity.data.load import load
 from parity.errors import UserError
 from parity.optimizers import initial_state
-from parity.runs import RunRecord
+from parity.runs import RunRecord, write_file
 
 
 class Start(NamedTuple):
@@ -61,7 +62,7 @@ def prepare(
         },
         path=config.out,
     )
-    cast = {n: a if a.dtype == np.int64 else a.astype(config.arithmetic) for n, a in first.items()}
+    cast = {n: a if a.dtype == np.int64 else a.astype(config.dtype) for n, a in first.items()}
     state = cast | initial_state(config.optimizer, cast)
     return (
         Start(dataset, record, state)
@@ -90,11 +91,14 @@ def _resume(
         environments=(*environments, environment | {"first_epoch": done + 1}),
         epochs=earlier.epochs,
         checkpoint=earlier.checkpoint,
+        files=earlier.files,
     )
     if earlier.checkpoint is not None:
         state = read_checkpoint(earlier)
         if earlier.path.resolve() != record.path.resolve():
-            weights.save(record.path / earlier.checkpoint, state)
+            with writing(record.path):
+                content = earlier.content(earlier.checkpoint)
+                record = write_file(record, earlier.checkpoint, content)
     return Start(dataset, record, state)
 
 
@@ -102,17 +106,11 @@ def read_checkpoint(record: RunRecord) -> weights.Weights:
     """Return the canonical state after the last epoch of an unfinished run.
 
     Raises:
-        UserError: If the file is missing or not what the run wrote.
+        UserError: If the file is missing or not, to the bit, what the run wrote.
     """
     assert record.checkpoint is not None
-    path = record.path / record.checkpoint
-    state, _ = weights.load(path)
-    if weights.digest(model_tensors(state)) != record.epochs[-1].weights_sha256:
-        raise UserError(
-            f"{path} does not hold the weights that the record names after epoch "
-            f"{len(record.epochs)}. Restore the file, or start the run again."
-        )
-    return state
+    record.content(record.checkpoint)  # covers the optimizer's slots, which no other digest does
+    return weights.load(record.path / record.checkpoint)[0]
 
 
 def model_tensors(state: Mapping[str, np.ndarray]) -> weights.Weights:

@@ -1,6 +1,8 @@
 """SimpleCNN in PyTorch."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from parity.architecture import (
     NUM_FEATURES,
     NUM_HIDDEN,
 )
+from torch_impl import ops
 
 
 def max_pool(x: Tensor) -> Tensor:
@@ -91,3 +94,40 @@ class SimpleCNN(nn.Module):
         for stage in self.stages(keep).values():
             x = stage(x)
         return x
+
+
+class ExactSimpleCNN(SimpleCNN):
+    """SimpleCNN in the exact arithmetic of `torch_impl.ops`."""
+
+    def stages(self, keep: Tensor | None) -> dict[str, Callable[[Tensor], Tensor]]:
+        """See SimpleCNN."""
+        stages: dict[str, Callable[[Tensor], Tensor]] = {}
+        for layer in range(1, len(CHANNELS)):
+            conv, norm = getattr(self, f"conv{layer}"), getattr(self, f"bn{layer}")
+            stages[f"conv{layer}"] = partial(_apply, ops.Conv, conv)
+            stages[f"bn{layer}"] = partial(self._batch_norm, norm)
+            stages[f"relu{layer}"] = ops.Relu.apply
+            stages[f"pool{layer}"] = ops.MaxPool.apply
+        stages["flatten"] = flatten
+        stages["dropout"] = lambda x: x if keep is None else ops.Dropout.apply(x, keep)
+        stages["fc1"] = partial(_apply, ops.Dense, self.fc1)
+        stages["relu4"] = ops.Relu.apply
+        stages["fc2"] = partial(_apply, ops.Dense, self.fc2)
+        return stages
+
+    def _batch_norm(self, norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
+        buffers: dict[str, Any] = dict(norm.named_buffers())
+        running_mean, running_var = buffers["running_mean"], buffers["running_var"]
+        mean, var = running_mean, running_var
+        if self.training:
+            with torch.no_grad():
+                keep = 1 - BATCH_NORM_MOMENTUM
+                mean, var, unbiased = ops.batch_statistics(x)
+                running_mean.copy_(ops.running_average(running_mean, mean, keep))
+                running_var.copy_(ops.running_average(running_var, unbiased, keep))
+                buffers["num_batches_tracked"].add_(1)
+        return ops.BatchNorm.apply(x, norm.weight, norm.bias, mean, var, BATCH_NORM_EPS)
+
+
+def _apply(function: Any, layer: nn.Conv2d | nn.Linear, x: Tensor) -> Tensor:
+    return function.apply(x, layer.weight, layer.bias)

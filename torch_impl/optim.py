@@ -1,6 +1,7 @@
 """Adam, RMSprop and SGD by torch.optim, and their state by canonical name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +17,35 @@ from parity.optimizers import (
     OptimizerName,
     slot_name,
 )
+from torch_impl import ops
 
 
-def make_optimizer(name: OptimizerName, lr: float, model: nn.Module) -> torch.optim.Optimizer:
+class ExactOptimizer(torch.optim.Optimizer):
+    """Adam, RMSprop or SGD in the exact arithmetic: `ops.adam`, `ops.rmsprop`, `ops.sgd`."""
+
+    def __init__(self, name: OptimizerName, lr: float, params: Iterable[nn.Parameter]) -> None:
+        super().__init__(params, {"lr": lr})
+        self._name: OptimizerName = name
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Update every parameter from its gradient."""
+        update = {"adam": ops.adam, "rmsprop": ops.rmsprop, "sgd": ops.sgd}[self._name]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if "step" in state:
+                    state["step"] += 1
+                update(parameter, parameter.grad, state, group["lr"])
+
+
+def make_optimizer(
+    name: OptimizerName, lr: float, model: nn.Module, *, exact: bool = False
+) -> torch.optim.Optimizer:
     """Return an optimizer of the model's parameters; constants are those of parity.optimizers."""
     params = model.parameters()
+    if exact:
+        return ExactOptimizer(name, lr, params)
     match name:
         case "adam":
             return torch.optim.Adam(params, lr, betas=ADAM_BETAS, eps=EPS)

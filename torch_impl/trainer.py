@@ -14,7 +14,8 @@ from parity.errors import UserError
 from parity.optimizers import STEP
 from parity.platforms import Platform, nvidia_driver
 from parity.trainer import NonFinite, Output
-from torch_impl.model import SimpleCNN
+from torch_impl import ops
+from torch_impl.model import ExactSimpleCNN, SimpleCNN
 from torch_impl.optim import load_slots, make_optimizer, slots
 from torch_impl.weights import from_canonical, to_canonical
 
@@ -74,16 +75,20 @@ class Trainer:
         # Covers every backend: no TF32 and no bfloat16 inside a float32 product.
         torch.backends.fp32_precision = "ieee"  # pyright: ignore[reportAttributeAccessIssue]
         torch.use_deterministic_algorithms(True)
+        # Else every new tensor is filled with NaN first, a sixth of the time of a step.
+        torch.utils.deterministic.fill_uninitialized_memory = False
         torch.backends.cudnn.benchmark = False
         self._config = config
         self._device = select_device(platform)
-        self._dtype = getattr(torch, config.arithmetic)
-        if self._dtype == torch.float64 and platform.kind == "mps":
+        self._dtype = getattr(torch, config.dtype)
+        exact = config.arithmetic == "exact"
+        if config.arithmetic != "float32" and platform.kind == "mps":
             raise UserError(
                 "Apple's mps has no float64. Use --arithmetic float32, or --device cpu."
             )
-        self._model = SimpleCNN(self._dtype).to(self._device)
-        self._optimizer = make_optimizer(config.optimizer, config.lr, self._model)
+        self._model = (ExactSimpleCNN if exact else SimpleCNN)(self._dtype).to(self._device)
+        self._optimizer = make_optimizer(config.optimizer, config.lr, self._model, exact=exact)
+        self._cross_entropy = ops.CrossEntropy.apply if exact else F.cross_entropy
         self._num_steps = 0
 
     def environment(self) -> dict[str, Any]:
@@ -137,7 +142,7 @@ class Trainer:
         images, labels, keep = self._tensors(batch)
         self._model.train()
         logits = self._model(images, keep)
-        loss = F.cross_entropy(logits, labels)
+        loss = self._cross_entropy(logits, labels)
         if not torch.isfinite(loss):
             raise NonFinite(self._first_nonfinite(images, keep))
         self._optimizer.zero_grad()
@@ -152,7 +157,7 @@ class Trainer:
         images, labels, keep = self._tensors(batch)
         self._model.eval()
         logits = self._model(images, keep)
-        loss = F.cross_entropy(logits, labels)
+        loss = self._cross_entropy(logits, labels)
         return Output(loss.cpu().numpy(), logits.cpu().numpy())
 
     @torch.no_grad()

@@ -8,7 +8,6 @@ runs no code from the file.
 """
 
 import io
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import torch
 from torch import nn
 
 from parity.architecture import BUFFERS
-from parity.command import user_errors
+from parity.command import user_errors, writing
 from parity.errors import UserError
 from parity.files import write_atomically
 from parity.weights import Weights, check, load_simple_cnn, save
@@ -46,7 +45,7 @@ def read_checkpoint(file: Path) -> Weights:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"There is no file {file}. Give a state_dict file.") from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+    except Exception as error:  # Damage leads the unpickler to whatever.
         raise UserError(
             f"{file} is no whole state_dict file, or holds more than tensors "
             f"({type(error).__name__}). Save `model.state_dict()` with torch.save."
@@ -56,7 +55,13 @@ def read_checkpoint(file: Path) -> Weights:
             f"{file} holds something else than named tensors. "
             "Save `model.state_dict()` itself with torch.save."
         )
-    weights = to_canonical(state)
+    try:
+        weights = to_canonical(state)
+    except TypeError as error:
+        raise UserError(
+            f"{file} holds a tensor that is neither float32 nor float64 ({error}). "
+            "Convert it before, so that no rounding happens unseen."
+        ) from error
     for name in BUFFERS:
         if name.endswith("num_batches_tracked"):
             weights.setdefault(name, np.zeros((), np.int64))
@@ -68,7 +73,8 @@ def write_checkpoint(file: Path, weights: Weights) -> None:
     """Write a state_dict file that holds canonical weights, atomically."""
     content = io.BytesIO()
     torch.save({name: torch.tensor(array) for name, array in weights.items()}, content)
-    write_atomically(file, lambda target: target.write(content.getvalue()))
+    with writing(file):
+        write_atomically(file, lambda target: target.write(content.getvalue()))
 
 
 def main() -> None:
@@ -83,7 +89,9 @@ def main() -> None:
         checkpoint: tyro.conf.Positional[Path], file: tyro.conf.Positional[Path]
     ) -> None:
         """Turn a state_dict file into a canonical safetensors file."""
-        save(file, read_checkpoint(checkpoint))
+        weights = read_checkpoint(checkpoint)
+        with writing(file):
+            save(file, weights)
         print(f"{file}: SimpleCNN's canonical weights from {checkpoint}")
 
     @app.command(name="export")

@@ -1,0 +1,1 @@
+"""The exact arithmetic: one mathematical definition, the same bits from every engine."""

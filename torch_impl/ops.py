@@ -1,0 +1,383 @@
+"""The exact operations in PyTorch: float32 in, float32 out, the same bits from every engine.
+
+Each operation is a mathematical definition, given in its docstring, of which nothing depends on the
+order of a sum, on fused multiply-add or on a library's exp. Below, f(...) stands for `to_float32`,
+S(...) for the exact sum `total`, and a * b + c for the float64 value of an exact product of two
+float32 plus a third, rounded once. The proofs are in parity.exact.
+"""
+
+# Functions name the gradients that they take, where the base class takes any.
+# pyright: reportIncompatibleMethodOverride=false
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from parity.exact.rules import SMALLEST_NORMAL, bias_corrections, operand_bits, term_bits
+from parity.exact.transcendental import (
+    ARGUMENT_BITS,
+    LOG_BITS,
+    SMALLEST_ARGUMENT,
+    exp,
+    log,
+)
+from parity.optimizers import ADAM_BETAS, EPS, RMSPROP_ALPHA, SGD_MOMENTUM
+
+
+def to_float32(x: Tensor) -> Tensor:
+    """Return float64 values rounded to float32, those below 2**-126 flushed to +0."""
+    return torch.where(x.abs() < SMALLEST_NORMAL, 0.0, x.to(torch.float32))
+
+
+def power_of_two(exponent: Tensor) -> Tensor:
+    """Return 2**exponent, float64, of an integer scalar from -1022 to 1023, made of its bits."""
+    return ((exponent.long() + 1023) << 52).view(torch.float64)
+
+
+class Quantised(NamedTuple):
+    """Integers q, stored as float64, that stand for q * 2**(exponent - bits)."""
+
+    values: Tensor
+    exponent: Tensor
+    bits: int
+
+
+def quantise(x: Tensor, bits: int) -> Quantised:
+    """Return q = round_half_even(x * 2**(bits - e)); e is frexp's exponent of max|x|.
+
+    One power of two scales the whole tensor, so that |q| <= 2**bits; e is 0 for a tensor of zeros.
+    A tensor that holds NaN or infinity becomes NaN as a whole. Subnormal numbers must not occur.
+    """
+    exponent, finite = _exponent(x)
+    scale = torch.where(finite, power_of_two(bits - exponent), torch.nan)
+    return Quantised(torch.round(x.double() * scale), exponent, bits)
+
+
+def _exponent(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the exponent of max|x|, and whether all of x is finite.
+
+    Read from the bits: as integers NaN and infinity exceed every number, whereas a library's max of
+    floating-point numbers may lose a NaN.
+    """
+    bits, digits, bias = {
+        torch.float32: (torch.int32, 23, 126),
+        torch.float64: (torch.int64, 52, 1022),
+    }[x.dtype]
+    largest = (x.view(bits) & torch.iinfo(bits).max).amax()
+    field = largest >> digits
+    return torch.where(largest == 0, 0, field - bias), field <= 2 * bias + 1
+
+
+def dot(a: Tensor, b: Tensor, like: tuple[Quantised, Quantised]) -> Tensor:
+    """Return f(sum over k of a_ik b_kj, scaled): an exact integer matrix product, rounded once.
+
+    Args:
+        a: Integers. Shape (..., i, k), float64.
+        b: Integers. Shape (..., k, j), float64.
+        like: What both were quantised as: their exponents and bits scale the product.
+    """
+    return to_float32(a @ b * _scale(*like))
+
+
+def _scale(a: Quantised, b: Quantised) -> Tensor:
+    return power_of_two(a.exponent + b.exponent - (a.bits + b.bits))
+
+
+def total(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return the sum S over `dims`, float64: the terms quantised, then added without rounding."""
+    num_terms = math.prod(x.shape[dim] for dim in dims)
+    q = quantise(x, term_bits(num_terms))
+    return q.values.sum(dims) * power_of_two(q.exponent - q.bits)
+
+
+class Dense(torch.autograd.Function):
+    """y = f(f(x W^T) + b)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return (n, outputs) of x (n, inputs), weight (outputs, inputs), bias (outputs,)."""
+        bits = operand_bits(max(*weight.shape, len(x)))
+        ctx.x, ctx.weight = qx, qw = quantise(x, bits), quantise(weight, bits)
+        return to_float32(dot(qx.values, qw.values.T, (qx, qw)).double() + bias.double())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """dx = f(g W), dW = f(g^T x), db = f(S g)."""
+        qx, qw, qg = ctx.x, ctx.weight, quantise(grad, ctx.x.bits)
+        return (
+            dot(qg.values, qw.values, (qg, qw)),
+            dot(qg.values.T, qx.values, (qg, qx)),
+            to_float32(total(grad, (0,))),
+        )
+
+
+def patches(x: Tensor) -> Tensor:
+    """Return the 3x3 neighbourhoods, zeros outside: (n, C, H, W) as (n, C * 9, H * W)."""
+    return F.unfold(x, 3, padding=1)
+
+
+class Conv(torch.autograd.Function):
+    """y = f(f(patches(x) W^T) + b): a 3x3 convolution with padding 1."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return (n, O, H, W) of x (n, I, H, W), weight (O, I, 3, 3), bias (O,)."""
+        n, _, height, width = x.shape
+        outputs, inputs = weight.shape[:2]
+        bits = operand_bits(max(9 * inputs, 9 * outputs, n * height * width))
+        ctx.x, ctx.weight = qx, qw = quantise(x, bits), quantise(weight, bits)
+        kernels = qw.values.reshape(outputs, -1)
+        product = _summed(kernels, patches(qx.values), qx, qw)
+        y = to_float32(product.double() + bias.double()[:, None])
+        return y.view(n, outputs, height, width)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        """dx = f(patches(g) W'), W' the flipped kernels; dW = f(g^T patches(x)); db = f(S g)."""
+        qx, qw, qg = ctx.x, ctx.weight, quantise(grad, ctx.x.bits)
+        n, outputs, height, width = grad.shape
+        dx = None
+        if ctx.needs_input_grad[0]:
+            flipped = qw.values.flip(2, 3).transpose(0, 1).reshape(-1, outputs * 9)
+            dx = _summed(flipped, patches(qg.values), qg, qw).view(n, -1, height, width)
+        columns = patches(qx.values).transpose(1, 2)
+        # Integers again: summing the images' products keeps every bit.
+        products = qg.values.reshape(n, outputs, -1) @ columns
+        dw = to_float32(products.sum(0) * _scale(qg, qx))
+        return dx, dw.view(qw.values.shape), to_float32(total(grad, (0, 2, 3)))
+
+
+def _summed(kernels: Tensor, columns: Tensor, a: Quantised, b: Quantised) -> Tensor:
+    return dot(kernels.expand(len(columns), -1, -1), columns, (a, b))
+
+
+def reciprocal_square_root(x: Tensor) -> Tensor:
+    """Return f(1 / f(sqrt(x))), both correctly rounded; x is float32, positive."""
+    return to_float32(1.0 / square_root(x).double())
+
+
+def square_root(x: Tensor) -> Tensor:
+    """Return the correctly rounded root of float32 x >= 0; NaN of NaN and of infinity.
+
+    The rounded float64 root may be one float32 off its place: the exact squares of the two
+    midpoints around it decide. Infinity ends as NaN, because a division by it would hide it.
+    """
+    wide = x.double()
+    root = to_float32(wide.sqrt())
+    above = torch.nextafter(root, torch.full_like(root, torch.inf))
+    below = torch.nextafter(root, torch.zeros_like(root))
+    # A midpoint has 25 bits, so its square is exact in float64.
+    upper = (root.double() + above.double()) * 0.5
+    lower = (root.double() + below.double()) * 0.5
+    root = torch.where(upper * upper < wide, above, root)
+    root = torch.where(lower * lower > wide, below, root)
+    return torch.where(x < torch.inf, root, torch.nan)
+
+
+def normalise(x: Tensor, mean: Tensor, inverse_std: Tensor) -> Tensor:
+    """Return f(f(x - mean) * inverse_std); statistics of shape (C, 1, 1)."""
+    centred = to_float32(x.double() - mean.double())
+    return to_float32(centred.double() * inverse_std.double())
+
+
+def scale_and_shift(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return f(x * weight + b); weight and bias of shape (C, 1, 1)."""
+    return to_float32(x.double() * weight.double() + bias.double())
+
+
+def batch_statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean f(S x / M), variance f(S d^2 / M) and the unbiased one, S d^2 / (M - 1); (C,).
+
+    M is the number of values in a channel, d = f(x - mean). A division is a product with the
+    float64 reciprocal, because compilers make it one.
+    """
+    count = x.shape[0] * x.shape[2] * x.shape[3]
+    mean = to_float32(total(x, (0, 2, 3)) * (1 / count))
+    centred = to_float32(x.double() - mean.double()[:, None, None]).double()
+    squares = total(centred * centred, (0, 2, 3))
+    return mean, to_float32(squares * (1 / count)), to_float32(squares * (1 / (count - 1)))
+
+
+def running_average(old: Tensor, new: Tensor, keep: float) -> Tensor:
+    """Return f(keep * old + (1 - keep) * new), both factors float32."""
+    return to_float32(old.double() * float32(keep) + new.double() * float32(1 - keep))
+
+
+def float32(x: float) -> float:
+    """Return the float32 value nearest to x: how constants enter the arithmetic."""
+    return float(torch.tensor(x, dtype=torch.float32))
+
+
+class BatchNorm(torch.autograd.Function):
+    """y = f(h * weight + bias), h = f(f(x - mean) * s), s = f(1 / f(sqrt(f(var + eps))))."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float
+    ) -> Tensor:
+        """Return (n, C, H, W) normalised by the batch's own statistics of shape (C,)."""
+        inverse_std = reciprocal_square_root(to_float32(var.double() + float32(eps)))
+        h = normalise(x, mean[:, None, None], inverse_std[:, None, None])
+        ctx.save_for_backward(h, weight, inverse_std)
+        return scale_and_shift(h, weight[:, None, None], bias[:, None, None])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """db = f(S g), dw = f(S g h), dx = f(f(f(g - f(db / M)) - h * f(dw / M)) * f(w s)).
+
+        M is the number of values in a channel. Mean and variance are functions of x here.
+        """
+        h, weight, inverse_std = ctx.saved_tensors
+        count = h.shape[0] * h.shape[2] * h.shape[3]
+        sum_g = total(grad, (0, 2, 3))
+        sum_gh = total(grad.double() * h.double(), (0, 2, 3))
+        mean_g = to_float32(sum_g * (1 / count)).double()[:, None, None]
+        mean_gh = to_float32(sum_gh * (1 / count)).double()[:, None, None]
+        centred = to_float32(grad.double() - mean_g)
+        # A product subtracted, exact in itself: contraction changes nothing.
+        rest = to_float32(centred.double() - h.double() * mean_gh)
+        factor = to_float32(weight.double() * inverse_std.double())
+        dx = to_float32(rest.double() * factor.double()[:, None, None])
+        return dx, to_float32(sum_gh), to_float32(sum_g), None, None, None
+
+
+class Relu(torch.autograd.Function):
+    """y = x where x > 0, else 0; NaN and -infinity become NaN. The slope at 0 is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Return x without its negative values."""
+        ctx.save_for_backward(x)
+        return torch.where(x > 0, x, torch.where(x > -torch.inf, 0.0, torch.nan))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        """dx = g where x > 0, else 0."""
+        (x,) = ctx.saved_tensors
+        return torch.where(x > 0, grad, 0.0)
+
+
+class MaxPool(torch.autograd.Function):
+    """The largest of every 2x2 window; among equals the first in row-major order; NaN if any is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Return (n, C, H / 2, W / 2) of (n, C, H, W)."""
+        windows = _windows(x)
+        best, choice = windows[0], torch.zeros_like(windows[0], dtype=torch.int8)
+        for index, window in enumerate(windows[1:], start=1):
+            larger = (window > best) | window.isnan()
+            best = torch.where(larger, window, best)
+            choice = torch.where(larger, index, choice)
+        ctx.save_for_backward(choice)
+        return best
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        """The gradient goes to the element that was chosen."""
+        (choice,) = ctx.saved_tensors
+        n, channels, height, width = grad.shape
+        dx = grad.new_zeros(n, channels, 2 * height, 2 * width)
+        for index, window in enumerate(_windows(dx)):
+            window.copy_(torch.where(choice == index, grad, 0.0))
+        return dx
+
+
+def _windows(x: Tensor) -> list[Tensor]:
+    return [x[:, :, row::2, column::2] for row in (0, 1) for column in (0, 1)]
+
+
+class Dropout(torch.autograd.Function):
+    """y = 2x where kept, else 0: the rate is 0.5, so the scale is a power of two.
+
+    NaN and infinity are always kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, keep: Tensor) -> Tensor:
+        """Return x (n, features) with the mask `keep` applied."""
+        ctx.save_for_backward(keep)
+        return torch.where(keep | ~x.isfinite(), x * 2, 0.0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """dx = 2g where kept, else 0."""
+        (keep,) = ctx.saved_tensors
+        return torch.where(keep, grad * 2, 0.0), None
+
+
+class CrossEntropy(torch.autograd.Function):
+    """The mean of log(sum of exp(z_j - max z)) - (z_label - max z), by integers.
+
+    d = max z - z in units of 2**-40 (at most 34), E = exp(-d) in units of 2**-48, both int64.
+    NaN if any logit is NaN or infinite.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return f of the batch's mean loss in nats, shape (), of logits (n, classes)."""
+        wide = logits.double()
+        distance = wide.amax(1, keepdim=True) - wide
+        distance = torch.where(distance < -SMALLEST_ARGUMENT, distance, -SMALLEST_ARGUMENT)
+        units = torch.round(distance * 2.0**ARGUMENT_BITS).to(torch.int64)
+        exponentials = exp(units)
+        sums = exponentials.sum(1)
+        ctx.save_for_backward(exponentials, sums, labels)
+        chosen = units.gather(1, labels[:, None])[:, 0]
+        losses = (log(sums, logits.shape[1]) << (ARGUMENT_BITS - LOG_BITS)) + chosen
+        mean = losses.sum().double() * (1 / len(logits)) * 2.0**-ARGUMENT_BITS
+        return torch.where(logits.isfinite().all(), to_float32(mean), torch.nan)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """dz = f((E / sum E - onehot) / n): the division is that of two integers, then one - 1."""
+        exponentials, sums, labels = ctx.saved_tensors
+        chances = exponentials.double() / sums.double()[:, None]
+        onehot = F.one_hot(labels, exponentials.shape[1])
+        return to_float32((chances - onehot) * (1 / len(labels))) * grad, None
+
+
+def adam(parameter: Tensor, grad: Tensor, state: dict[str, Tensor], lr: float) -> None:
+    """m = f(b1 m + (1 - b1) g), v = f(b2 v + (1 - b2) f(g g)), p = f(p - f(lr f(m' / d))).
+
+    m' = f(m c1) and d = f(sqrt(f(v c2)) + eps), with the bias corrections c1 and c2 from the
+    table of parity.exact.rules. All constants are float32.
+    """
+    step = int(state["step"])
+    (b1, b2), (c1, c2) = ADAM_BETAS, (table[min(step, len(table)) - 1] for table in _CORRECTIONS)
+    m, v = state["exp_avg"], state["exp_avg_sq"]
+    m.copy_(running_average(m, grad, b1))
+    v.copy_(running_average(v, _product(grad, grad), b2))
+    root = square_root(_product(v, float(c2)))
+    denominator = to_float32(root.double() + float32(EPS))
+    _descend(parameter, to_float32(_product(m, float(c1)).double() / denominator.double()), lr)
+
+
+def rmsprop(parameter: Tensor, grad: Tensor, state: dict[str, Tensor], lr: float) -> None:
+    """v = f(a v + (1 - a) f(g g)), p = f(p - f(lr f(g / f(sqrt(v) + eps))))."""
+    v = state["square_avg"]
+    v.copy_(running_average(v, _product(grad, grad), RMSPROP_ALPHA))
+    denominator = to_float32(square_root(v).double() + float32(EPS))
+    _descend(parameter, to_float32(grad.double() / denominator.double()), lr)
+
+
+def sgd(parameter: Tensor, grad: Tensor, state: dict[str, Tensor], lr: float) -> None:
+    """b = f(mu b + g), p = f(p - f(lr b))."""
+    buffer = state["momentum_buffer"]
+    buffer.copy_(to_float32(buffer.double() * float32(SGD_MOMENTUM) + grad.double()))
+    _descend(parameter, buffer, lr)
+
+
+_CORRECTIONS = tuple(bias_corrections(beta) for beta in ADAM_BETAS)
+
+
+def _product(x: Tensor, y: Tensor | float) -> Tensor:
+    return to_float32(x.double() * (y.double() if isinstance(y, Tensor) else y))
+
+
+def _descend(parameter: Tensor, direction: Tensor, lr: float) -> None:
+    step = _product(direction, float32(lr))
+    parameter.copy_(to_float32(parameter.double() - step.double()))
