@@ -58,8 +58,7 @@ def main(
             environment = platforms.fingerprint(platform, threads, packages)
         except PackageNotFoundError as error:
             raise UserError(
-                f"{error.name} is not installed. "
-                f"Run `pip install 'training-parity[{framework}]'`."
+                f"{error.name} is not installed. Run `pip install 'training-parity[{framework}]'`."
             ) from None
         out = config.out or default_folder(framework, config, platform)
         make_folder(out)

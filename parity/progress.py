@@ -89,10 +89,7 @@ class Bar:
         self._progress = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(bar_width=None),
-            TextColumn(
-                "loss {task.fields[loss]:.4f}  accuracy {task.fields[accuracy]:5.2f} %"
-                "  {task.fields[rate]:,.0f} images/s"
-            ),
+            TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(),
             console=screen,
             expand=True,
@@ -102,9 +99,7 @@ class Bar:
             total=num_epochs * steps_per_epoch,
             completed=(first_epoch - 1) * steps_per_epoch,
             epoch=f"{first_epoch}/{num_epochs}",
-            loss=float("nan"),
-            accuracy=float("nan"),
-            rate=0.0,
+            figures="first step",
         )
         self._last = time.monotonic()
         self._progress.start()
@@ -121,9 +116,7 @@ class Bar:
             self._task,
             advance=1,
             epoch=f"{epoch}/{self._num_epochs}",
-            loss=loss,
-            accuracy=accuracy,
-            rate=rate,
+            figures=f"loss {loss:.4f}  accuracy {accuracy:5.2f} %  {rate:,.0f} images/s",
         )
 
     def epoch(self, figures: Epoch) -> None:

@@ -143,7 +143,8 @@ def padded_batch_mean(monkeypatch):
 
 
 def eps_inside_the_root(monkeypatch):
-    def make_optimizer(name, lr):
+    def make_optimizer(name, lr, *, exact):
+        assert not exact
         if name == "adam":
             return optax.adam(lr, *ADAM_BETAS, eps=0.0, eps_root=EPS)
         return optax.rmsprop(lr, decay=RMSPROP_ALPHA, eps=EPS, eps_in_sqrt=True)
