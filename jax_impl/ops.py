@@ -28,7 +28,9 @@ from parity.optimizers import ADAM_BETAS, EPS, RMSPROP_ALPHA, SGD_MOMENTUM
 
 def double(x: Array) -> Array:
     """Return x as float64."""
-    return x.astype(jnp.float64)
+    wide = x.astype(jnp.float64)
+    assert wide.dtype == jnp.float64, "jax_enable_x64 is off"  # JAX would go on in float32
+    return wide
 
 
 def to_float32(x: Array) -> Array:
@@ -44,60 +46,68 @@ def power_of_two(exponent: Array) -> Array:
     return jax.lax.bitcast_convert_type((exponent.astype(jnp.int64) + 1023) << 52, jnp.float64)
 
 
-class Quantised(NamedTuple):
-    """Integers q, stored as float64, that stand for q * 2**(exponent - bits)."""
+class Scale(NamedTuple):
+    """How x is quantised: q = round_half_even(x * 2**(bits - exponent)), so that |q| <= 2**bits."""
 
-    values: Array
     exponent: Array
+    """Of max|x|, as frexp gives it; 0 for a tensor of zeros."""
     bits: int
+    factor: Array
+    """2**(bits - exponent), float64; NaN where the tensor is not finite."""
 
 
-def quantise(x: Array, bits: int) -> Quantised:
-    """Return q = round_half_even(x * 2**(bits - e)); e is frexp's exponent of max|x|.
+def quantise(x: Array, scale: Scale) -> Array:
+    """Return the integers q, as float64, that stand for q * 2**(exponent - bits)."""
+    return jnp.round(double(x) * scale.factor)
 
-    One power of two scales the whole tensor, so that |q| <= 2**bits; e is 0 for a tensor of zeros.
-    A tensor that holds NaN or infinity becomes NaN as a whole. Subnormal numbers must not occur.
+
+def scale_of(x: Array, bits: int) -> Scale:
+    """Return the scale of a tensor: one power of two for all of it.
+
+    A tensor that holds NaN or infinity has none. Subnormal numbers must not occur. Read from the
+    bits: as integers NaN and infinity exceed every number, whereas a library's max of floating-
+    point numbers may lose a NaN.
     """
-    exponent, finite = _exponent(x)
-    scale = jnp.where(finite, power_of_two(bits - exponent), jnp.nan)
-    return Quantised(jnp.round(double(x) * scale), exponent, bits)
-
-
-def _exponent(x: Array) -> tuple[Array, Array]:
-    """Return the exponent of max|x|, and whether all of x is finite.
-
-    Read from the bits: as integers NaN and infinity exceed every number, whereas a library's max of
-    floating-point numbers may lose a NaN.
-    """
-    bits, digits, bias = {
-        "float32": (jnp.int32, 23, 126),
-        "float64": (jnp.int64, 52, 1022),
-    }[x.dtype.name]
-    largest = (jax.lax.bitcast_convert_type(x, bits) & jnp.iinfo(bits).max).max()
+    integer, digits, bias = _FIELDS[x.dtype.name]
+    magnitudes = jax.lax.bitcast_convert_type(x, integer) & jnp.iinfo(integer).max
+    largest = magnitudes.max()
     field = largest >> digits
-    return jnp.where(largest == 0, 0, field - bias), field <= 2 * bias + 1
+    exponent = jnp.where(largest == 0, 0, field - bias)
+    finite = field <= 2 * bias + 2
+    return Scale(exponent, bits, jnp.where(finite, power_of_two(bits - exponent), jnp.nan))
 
 
-def dot(a: Array, b: Array, like: tuple[Quantised, Quantised]) -> Array:
+_FIELDS = {"float32": (jnp.int32, 23, 126), "float64": (jnp.int64, 52, 1022)}
+"""Of a floating-point type: integers of its size, digits after the point, bias of frexp."""
+
+
+def dot(a: Array, b: Array, like: tuple[Scale, Scale]) -> Array:
     """Return f(sum over k of a_ik b_kj, scaled): an exact integer matrix product, rounded once.
 
     Args:
         a: Integers. Shape (i, k), float64.
         b: Integers. Shape (k, j), float64.
-        like: What both were quantised as: their exponents and bits scale the product.
+        like: How both were quantised, which scales the product.
     """
-    return to_float32(a @ b * _scale(*like))
+    return to_float32(a @ b * _unit(*like))
 
 
-def _scale(a: Quantised, b: Quantised) -> Array:
+def _unit(a: Scale, b: Scale) -> Array:
     return power_of_two(a.exponent + b.exponent - (a.bits + b.bits))
 
 
-def total(x: Array, dims: tuple[int, ...]) -> Array:
-    """Return the sum S over `dims`, float64: the terms quantised, then added without rounding."""
-    num_terms = math.prod(x.shape[dim] for dim in dims)
-    q = quantise(x, term_bits(num_terms))
-    return q.values.sum(dims) * power_of_two(q.exponent - q.bits)
+def total(x: Array, dims: tuple[int, ...], factor: Array | None = None) -> Array:
+    """Return the sum S over `dims`, float64: the terms quantised, then added without rounding.
+
+    Args:
+        x: The terms.
+        dims: Axes to sum over.
+        factor: If given, of x's shape: the terms are the products with it, exact in float64.
+    """
+    terms = double(x) if factor is None else double(x) * double(factor)
+    bits = term_bits(math.prod(x.shape[dim] for dim in dims))
+    scale = scale_of(terms, bits)
+    return quantise(terms, scale).sum(dims) * power_of_two(scale.exponent - bits)
 
 
 @jax.custom_vjp
@@ -108,32 +118,32 @@ def dense(x: Array, kernel: Array, bias: Array) -> Array:
 
 def _dense_forward(x: Array, kernel: Array, bias: Array):
     bits = operand_bits(max(*kernel.shape, len(x)))
-    qx, qw = quantise(x, bits), quantise(kernel, bits)
-    y = to_float32(double(dot(qx.values, qw.values, (qx, qw))) + double(bias))
-    return y, (qx, qw)
+    sx, sw = scale_of(x, bits), scale_of(kernel, bits)
+    product = dot(quantise(x, sx), quantise(kernel, sw), (sx, sw))
+    return to_float32(double(product) + double(bias)), (x, kernel, sx, sw)
 
 
 def _dense_backward(residuals, grad: Array):
     """dx = f(g W^T), dW = f(x^T g), db = f(S g)."""
-    qx, qw = residuals
-    qg = quantise(grad, qx.bits)
-    return (
-        dot(qg.values, qw.values.T, (qg, qw)),
-        dot(qx.values.T, qg.values, (qx, qg)),
-        to_float32(total(grad, (0,))),
-    )
+    x, kernel, sx, sw = residuals
+    sg = scale_of(grad, sx.bits)
+    g = quantise(grad, sg)
+    dx = dot(g, quantise(kernel, sw).T, (sg, sw))
+    dw = dot(quantise(x, sx).T, g, (sx, sg))
+    return dx, dw, to_float32(total(grad, (0,)))
 
 
 def patches(x: Array) -> Array:
     """Return the 3x3 neighbourhoods, zeros outside: (n, H, W, C) as (n * H * W, 9 * C)."""
     n, height, width, channels = x.shape
-    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    # Operands have at most 20 bits: as float32 they are moved in half the time.
+    padded = jnp.pad(x.astype(jnp.float32), ((0, 0), (1, 1), (1, 1), (0, 0)))
     shifted = [
         padded[:, row : row + height, column : column + width]
         for row in range(3)
         for column in range(3)
     ]
-    return jnp.concatenate(shifted, axis=-1).reshape(n * height * width, 9 * channels)
+    return double(jnp.concatenate(shifted, axis=-1).reshape(n * height * width, 9 * channels))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -149,24 +159,25 @@ def _conv_forward(x: Array, kernel: Array, bias: Array, needs_input_grad: bool):
     n, height, width, _ = x.shape
     inputs, outputs = kernel.shape[2:]
     bits = operand_bits(max(9 * inputs, 9 * outputs, n * height * width))
-    qx, qw = quantise(x, bits), quantise(kernel, bits)
-    product = dot(patches(qx.values), qw.values.reshape(-1, outputs), (qx, qw))
+    sx, sw = scale_of(x, bits), scale_of(kernel, bits)
+    kernels = quantise(kernel, sw).reshape(-1, outputs)
+    product = dot(patches(quantise(x, sx)), kernels, (sx, sw))
     y = to_float32(double(product) + double(bias))
-    return y.reshape(n, height, width, outputs), (qx, qw)
+    return y.reshape(n, height, width, outputs), (x, kernel, sx, sw)
 
 
 def _conv_backward(needs_input_grad: bool, residuals, grad: Array):
     """dx = f(patches(g) W'), W' the flipped kernels; dW = f(patches(x)^T g); db = f(S g)."""
-    qx, qw = residuals
+    x, kernel, sx, sw = residuals
     outputs = grad.shape[-1]
-    qg = quantise(grad, qx.bits)
-    dx = jnp.zeros(qx.values.shape, jnp.float32)
+    sg = scale_of(grad, sx.bits)
+    g = quantise(grad, sg)
+    dx = jnp.zeros_like(x)
     if needs_input_grad:
-        flipped = qw.values[::-1, ::-1].transpose(0, 1, 3, 2).reshape(9 * outputs, -1)
-        dx = dot(patches(qg.values), flipped, (qg, qw)).reshape(dx.shape)
-    columns = patches(qx.values).T
-    dw = dot(columns, qg.values.reshape(-1, outputs), (qx, qg)).reshape(qw.values.shape)
-    return dx, dw, to_float32(total(grad, (0, 1, 2)))
+        flipped = quantise(kernel, sw)[::-1, ::-1].transpose(0, 1, 3, 2).reshape(9 * outputs, -1)
+        dx = dot(patches(g), flipped, (sg, sw)).reshape(x.shape)
+    dw = dot(patches(quantise(x, sx)).T, g.reshape(-1, outputs), (sx, sg))
+    return dx, dw.reshape(kernel.shape), to_float32(total(grad, (0, 1, 2)))
 
 
 def reciprocal_square_root(x: Array) -> Array:
@@ -192,10 +203,14 @@ def square_root(x: Array) -> Array:
     return jnp.where(x < jnp.inf, root, jnp.nan)
 
 
+def centre(x: Array, mean: Array) -> Array:
+    """Return f(x - mean); mean of shape (C,)."""
+    return to_float32(double(x) - double(mean))
+
+
 def normalise(x: Array, mean: Array, inverse_std: Array) -> Array:
     """Return f(f(x - mean) * inverse_std); statistics of shape (C,)."""
-    centred = to_float32(double(x) - double(mean))
-    return to_float32(double(centred) * double(inverse_std))
+    return to_float32(double(centre(x, mean)) * double(inverse_std))
 
 
 def scale_and_shift(x: Array, weight: Array, bias: Array) -> Array:
@@ -211,8 +226,8 @@ def batch_statistics(x: Array) -> tuple[Array, Array, Array]:
     """
     count = x.shape[0] * x.shape[1] * x.shape[2]
     mean = to_float32(total(x, (0, 1, 2)) * (1 / count))
-    centred = double(to_float32(double(x) - double(mean)))
-    squares = total(centred * centred, (0, 1, 2))
+    d = centre(x, mean)
+    squares = total(d, (0, 1, 2), d)
     return mean, to_float32(squares * (1 / count)), to_float32(squares * (1 / (count - 1)))
 
 
@@ -249,10 +264,10 @@ def _batch_norm_backward(eps: float, residuals, grad: Array):
     h, weight, inverse_std = residuals
     count = h.shape[0] * h.shape[1] * h.shape[2]
     sum_g = total(grad, (0, 1, 2))
-    sum_gh = total(double(grad) * double(h), (0, 1, 2))
-    mean_g = double(to_float32(sum_g * (1 / count)))
+    sum_gh = total(grad, (0, 1, 2), h)
+    mean_g = to_float32(sum_g * (1 / count))
     mean_gh = double(to_float32(sum_gh * (1 / count)))
-    centred = to_float32(double(grad) - mean_g)
+    centred = centre(grad, mean_g)
     # A product subtracted, exact in itself: contraction changes nothing.
     rest = to_float32(double(centred) - double(h) * mean_gh)
     factor = to_float32(double(weight) * double(inverse_std))

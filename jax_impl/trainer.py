@@ -12,7 +12,7 @@ import optax
 from flax import nnx
 from jax import Array
 
-from jax_impl import ops
+from jax_impl import ops, self_test
 from jax_impl.model import ExactSimpleCNN, SimpleCNN
 from jax_impl.optim import load_slots, make_optimizer, slots
 from jax_impl.weights import from_canonical, to_canonical
@@ -79,6 +79,8 @@ class Trainer:
         self._threads = threads
         exact = config.arithmetic == "exact"
         self._optimizer = make_optimizer(config.optimizer, config.lr, exact=exact)
+        if exact:
+            self_test.check(self._device)
         self._apply = partial(jax.tree.map, ops.descend) if exact else optax.apply_updates
         self._cross_entropy = ops.cross_entropy if exact else cross_entropy
         model = (ExactSimpleCNN if exact else SimpleCNN)(self._dtype)

@@ -10,6 +10,7 @@ float32 plus a third, rounded once. The proofs are in parity.exact.
 # pyright: reportIncompatibleMethodOverride=false
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +30,11 @@ from parity.optimizers import ADAM_BETAS, EPS, RMSPROP_ALPHA, SGD_MOMENTUM
 
 def to_float32(x: Tensor) -> Tensor:
     """Return float64 values rounded to float32, those below 2**-126 flushed to +0."""
-    return torch.where(x.abs() < SMALLEST_NORMAL, 0.0, x.to(torch.float32))
+    # One pass, where torch.where takes five times as long; it drops magnitudes up to its limit.
+    return F.hardshrink(x, _LARGEST_FLUSHED).to(torch.float32)
+
+
+_LARGEST_FLUSHED = math.nextafter(SMALLEST_NORMAL, 0.0)
 
 
 def power_of_two(exponent: Tensor) -> Tensor:
@@ -37,60 +42,97 @@ def power_of_two(exponent: Tensor) -> Tensor:
     return ((exponent.long() + 1023) << 52).view(torch.float64)
 
 
-class Quantised(NamedTuple):
-    """Integers q, stored as float64, that stand for q * 2**(exponent - bits)."""
+class Scale(NamedTuple):
+    """How x is quantised: q = round_half_even(x * 2**(bits - exponent)), so that |q| <= 2**bits."""
 
-    values: Tensor
     exponent: Tensor
+    """Of max|x|, as frexp gives it; 0 for a tensor of zeros."""
     bits: int
+    factor: Tensor
+    """2**(bits - exponent), float64; NaN where the tensor is not finite."""
 
 
-def quantise(x: Tensor, bits: int) -> Quantised:
-    """Return q = round_half_even(x * 2**(bits - e)); e is frexp's exponent of max|x|.
+def quantise(x: Tensor, scale: Scale) -> Tensor:
+    """Return the integers q, as float64, that stand for q * 2**(exponent - bits)."""
+    return torch.round(x.double() * scale.factor)
 
-    One power of two scales the whole tensor, so that |q| <= 2**bits; e is 0 for a tensor of zeros.
-    A tensor that holds NaN or infinity becomes NaN as a whole. Subnormal numbers must not occur.
+
+def scale_of(x: Tensor, bits: int) -> Scale:
+    """Return the scale of a tensor: one power of two for all of it.
+
+    A tensor that holds NaN or infinity has none. Subnormal numbers must not occur.
     """
-    exponent, finite = _exponent(x)
-    scale = torch.where(finite, power_of_two(bits - exponent), torch.nan)
-    return Quantised(torch.round(x.double() * scale), exponent, bits)
+    return _scale(torch.stack([_largest(x[part]) for part in blocks(x)]).amax(), x.dtype, bits)
 
 
-def _exponent(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the exponent of max|x|, and whether all of x is finite.
+_FIELDS = {
+    torch.float32: (torch.int32, 23, 126),
+    torch.float64: (torch.int64, 52, 1022),
+}
+"""Of a floating-point type: integers of its size, digits after the point, bias of frexp."""
 
-    Read from the bits: as integers NaN and infinity exceed every number, whereas a library's max of
-    floating-point numbers may lose a NaN.
-    """
-    bits, digits, bias = {
-        torch.float32: (torch.int32, 23, 126),
-        torch.float64: (torch.int64, 52, 1022),
-    }[x.dtype]
-    largest = (x.view(bits) & torch.iinfo(bits).max).amax()
+
+def _largest(x: Tensor) -> Tensor:
+    """Return the bits of max|x|: as integers NaN and infinity exceed every number."""
+    integer, _, _ = _FIELDS[x.dtype]
+    return (x.view(integer) & torch.iinfo(integer).max).amax()
+
+
+def _scale(largest: Tensor, dtype: torch.dtype, bits: int) -> Scale:
+    _, digits, bias = _FIELDS[dtype]
     field = largest >> digits
-    return torch.where(largest == 0, 0, field - bias), field <= 2 * bias + 1
+    exponent = torch.where(largest == 0, 0, field - bias)
+    finite = field <= 2 * bias + 2
+    return Scale(exponent, bits, torch.where(finite, power_of_two(bits - exponent), torch.nan))
 
 
-def dot(a: Tensor, b: Tensor, like: tuple[Quantised, Quantised]) -> Tensor:
+BLOCK_VALUES = 2**17
+"""Values of a block: one megabyte of float64, which the caches hold."""
+
+
+def blocks(x: Tensor) -> Iterator[slice]:
+    """Yield slices of the first axis that the caches hold as float64.
+
+    So work goes through memory once, not once an operation. No bit depends on it.
+    """
+    step = max(1, BLOCK_VALUES * len(x) // max(1, x.numel()))
+    for start in range(0, len(x), step):
+        yield slice(start, start + step)
+
+
+def dot(a: Tensor, b: Tensor, like: tuple[Scale, Scale]) -> Tensor:
     """Return f(sum over k of a_ik b_kj, scaled): an exact integer matrix product, rounded once.
 
     Args:
         a: Integers. Shape (..., i, k), float64.
         b: Integers. Shape (..., k, j), float64.
-        like: What both were quantised as: their exponents and bits scale the product.
+        like: How both were quantised, which scales the product.
     """
-    return to_float32(a @ b * _scale(*like))
+    return to_float32((a @ b).mul_(_unit(*like)))
 
 
-def _scale(a: Quantised, b: Quantised) -> Tensor:
+def _unit(a: Scale, b: Scale) -> Tensor:
     return power_of_two(a.exponent + b.exponent - (a.bits + b.bits))
 
 
-def total(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Return the sum S over `dims`, float64: the terms quantised, then added without rounding."""
-    num_terms = math.prod(x.shape[dim] for dim in dims)
-    q = quantise(x, term_bits(num_terms))
-    return q.values.sum(dims) * power_of_two(q.exponent - q.bits)
+def total(x: Tensor, dims: tuple[int, ...], factor: Tensor | None = None) -> Tensor:
+    """Return the sum S over `dims`, float64: the terms quantised, then added without rounding.
+
+    Args:
+        x: The terms. The first axis is among `dims`.
+        dims: Axes to sum over.
+        factor: If given, of x's shape: the terms are the products with it, exact in float64.
+    """
+
+    def terms(part: slice) -> Tensor:
+        wide = x[part].double()
+        return wide if factor is None else wide * factor[part].double()
+
+    bits = term_bits(math.prod(x.shape[dim] for dim in dims))
+    largest = torch.stack([_largest(terms(part)) for part in blocks(x)]).amax()
+    scale = _scale(largest, torch.float64, bits)
+    sums = [quantise(terms(part), scale).sum(dims) for part in blocks(x)]
+    return torch.stack(sums).sum(0) * power_of_two(scale.exponent - bits)
 
 
 class Dense(torch.autograd.Function):
@@ -100,18 +142,20 @@ class Dense(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Return (n, outputs) of x (n, inputs), weight (outputs, inputs), bias (outputs,)."""
         bits = operand_bits(max(*weight.shape, len(x)))
-        ctx.x, ctx.weight = qx, qw = quantise(x, bits), quantise(weight, bits)
-        return to_float32(dot(qx.values, qw.values.T, (qx, qw)).double() + bias.double())
+        ctx.save_for_backward(x, weight)
+        ctx.scales = sx, sw = scale_of(x, bits), scale_of(weight, bits)
+        product = dot(quantise(x, sx), quantise(weight, sw).T, (sx, sw))
+        return to_float32(product.double() + bias.double())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """dx = f(g W), dW = f(g^T x), db = f(S g)."""
-        qx, qw, qg = ctx.x, ctx.weight, quantise(grad, ctx.x.bits)
-        return (
-            dot(qg.values, qw.values, (qg, qw)),
-            dot(qg.values.T, qx.values, (qg, qx)),
-            to_float32(total(grad, (0,))),
-        )
+        (x, weight), (sx, sw) = ctx.saved_tensors, ctx.scales
+        sg = scale_of(grad, sx.bits)
+        g = quantise(grad, sg)
+        dx = dot(g, quantise(weight, sw), (sg, sw))
+        dw = dot(g.T, quantise(x, sx), (sg, sx))
+        return dx, dw, to_float32(total(grad, (0,)))
 
 
 def patches(x: Tensor) -> Tensor:
@@ -128,30 +172,34 @@ class Conv(torch.autograd.Function):
         n, _, height, width = x.shape
         outputs, inputs = weight.shape[:2]
         bits = operand_bits(max(9 * inputs, 9 * outputs, n * height * width))
-        ctx.x, ctx.weight = qx, qw = quantise(x, bits), quantise(weight, bits)
-        kernels = qw.values.reshape(outputs, -1)
-        product = _summed(kernels, patches(qx.values), qx, qw)
-        y = to_float32(product.double() + bias.double()[:, None])
+        ctx.save_for_backward(x, weight)
+        ctx.scales = sx, sw = scale_of(x, bits), scale_of(weight, bits)
+        kernels = quantise(weight, sw).reshape(outputs, -1)
+        shift = bias.double()[:, None]
+        y = x.new_empty(n, outputs, height * width)
+        for part in blocks(y):
+            product = dot(kernels, patches(quantise(x[part], sx)), (sx, sw))
+            y[part] = to_float32(product.double() + shift)
         return y.view(n, outputs, height, width)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         """dx = f(patches(g) W'), W' the flipped kernels; dW = f(g^T patches(x)); db = f(S g)."""
-        qx, qw, qg = ctx.x, ctx.weight, quantise(grad, ctx.x.bits)
-        n, outputs, height, width = grad.shape
-        dx = None
-        if ctx.needs_input_grad[0]:
-            flipped = qw.values.flip(2, 3).transpose(0, 1).reshape(-1, outputs * 9)
-            dx = _summed(flipped, patches(qg.values), qg, qw).view(n, -1, height, width)
-        columns = patches(qx.values).transpose(1, 2)
-        # Integers again: summing the images' products keeps every bit.
-        products = qg.values.reshape(n, outputs, -1) @ columns
-        dw = to_float32(products.sum(0) * _scale(qg, qx))
-        return dx, dw.view(qw.values.shape), to_float32(total(grad, (0, 2, 3)))
-
-
-def _summed(kernels: Tensor, columns: Tensor, a: Quantised, b: Quantised) -> Tensor:
-    return dot(kernels.expand(len(columns), -1, -1), columns, (a, b))
+        (x, weight), (sx, sw) = ctx.saved_tensors, ctx.scales
+        sg = scale_of(grad, sx.bits)
+        outputs, inputs = weight.shape[:2]
+        flipped = quantise(weight, sw).flip(2, 3).transpose(0, 1).reshape(inputs, outputs * 9)
+        dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        dw = weight.new_zeros(outputs, inputs * 9, dtype=torch.float64)
+        for part in blocks(grad):
+            g = quantise(grad[part], sg)
+            if dx is not None:
+                dx[part] = dot(flipped, patches(g), (sg, sw)).view(x[part].shape)
+            columns = patches(quantise(x[part], sx))
+            # Integers again: adding the products of the images keeps every bit.
+            dw += (g.flatten(2) @ columns.transpose(1, 2)).sum(0)
+        dw = to_float32(dw * _unit(sg, sx)).view(weight.shape)
+        return dx, dw, to_float32(total(grad, (0, 2, 3)))
 
 
 def reciprocal_square_root(x: Tensor) -> Tensor:
@@ -177,10 +225,14 @@ def square_root(x: Tensor) -> Tensor:
     return torch.where(x < torch.inf, root, torch.nan)
 
 
+def centre(x: Tensor, mean: Tensor) -> Tensor:
+    """Return f(x - mean); mean of shape (C, 1, 1)."""
+    return to_float32(x.double() - mean.double())
+
+
 def normalise(x: Tensor, mean: Tensor, inverse_std: Tensor) -> Tensor:
     """Return f(f(x - mean) * inverse_std); statistics of shape (C, 1, 1)."""
-    centred = to_float32(x.double() - mean.double())
-    return to_float32(centred.double() * inverse_std.double())
+    return to_float32(centre(x, mean).double() * inverse_std.double())
 
 
 def scale_and_shift(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -196,8 +248,10 @@ def batch_statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     count = x.shape[0] * x.shape[2] * x.shape[3]
     mean = to_float32(total(x, (0, 2, 3)) * (1 / count))
-    centred = to_float32(x.double() - mean.double()[:, None, None]).double()
-    squares = total(centred * centred, (0, 2, 3))
+    d = torch.empty_like(x)
+    for part in blocks(x):
+        d[part] = centre(x[part], mean[:, None, None])
+    squares = total(d, (0, 2, 3), d)
     return mean, to_float32(squares * (1 / count)), to_float32(squares * (1 / (count - 1)))
 
 
@@ -220,9 +274,13 @@ class BatchNorm(torch.autograd.Function):
     ) -> Tensor:
         """Return (n, C, H, W) normalised by the batch's own statistics of shape (C,)."""
         inverse_std = reciprocal_square_root(to_float32(var.double() + float32(eps)))
-        h = normalise(x, mean[:, None, None], inverse_std[:, None, None])
+        m, s, w, b = (t[:, None, None] for t in (mean, inverse_std, weight, bias))
+        h, y = torch.empty_like(x), torch.empty_like(x)
+        for part in blocks(x):
+            h[part] = normalise(x[part], m, s)
+            y[part] = scale_and_shift(h[part], w, b)
         ctx.save_for_backward(h, weight, inverse_std)
-        return scale_and_shift(h, weight[:, None, None], bias[:, None, None])
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -233,61 +291,53 @@ class BatchNorm(torch.autograd.Function):
         h, weight, inverse_std = ctx.saved_tensors
         count = h.shape[0] * h.shape[2] * h.shape[3]
         sum_g = total(grad, (0, 2, 3))
-        sum_gh = total(grad.double() * h.double(), (0, 2, 3))
-        mean_g = to_float32(sum_g * (1 / count)).double()[:, None, None]
+        sum_gh = total(grad, (0, 2, 3), h)
+        mean_g = to_float32(sum_g * (1 / count))[:, None, None]
         mean_gh = to_float32(sum_gh * (1 / count)).double()[:, None, None]
-        centred = to_float32(grad.double() - mean_g)
-        # A product subtracted, exact in itself: contraction changes nothing.
-        rest = to_float32(centred.double() - h.double() * mean_gh)
-        factor = to_float32(weight.double() * inverse_std.double())
-        dx = to_float32(rest.double() * factor.double()[:, None, None])
+        factor = to_float32(weight.double() * inverse_std.double()).double()[:, None, None]
+        dx = torch.empty_like(grad)
+        for part in blocks(grad):
+            centred = centre(grad[part], mean_g)
+            # A product subtracted, exact in itself: contraction changes nothing.
+            rest = to_float32(centred.double() - h[part].double() * mean_gh)
+            dx[part] = to_float32(rest.double() * factor)
         return dx, to_float32(sum_gh), to_float32(sum_g), None, None, None
 
 
 class Relu(torch.autograd.Function):
-    """y = x where x > 0, else 0; NaN and -infinity become NaN. The slope at 0 is 0."""
+    """y = x where x > 0, else 0; NaN and infinities become NaN. The slope at 0 is 0."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         """Return x without its negative values."""
         ctx.save_for_backward(x)
-        return torch.where(x > 0, x, torch.where(x > -torch.inf, 0.0, torch.nan))
+        return torch.relu(x).add_(x * 0).add_(0.0)  # -0 becomes +0
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         """dx = g where x > 0, else 0."""
         (x,) = ctx.saved_tensors
-        return torch.where(x > 0, grad, 0.0)
+        return torch.ops.aten.threshold_backward(grad, x, 0)
 
 
 class MaxPool(torch.autograd.Function):
-    """The largest of every 2x2 window; among equals the first in row-major order; NaN if any is."""
+    """The largest of every 2x2 window; among equals the first in row-major order."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Return (n, C, H / 2, W / 2) of (n, C, H, W)."""
-        windows = _windows(x)
-        best, choice = windows[0], torch.zeros_like(windows[0], dtype=torch.int8)
-        for index, window in enumerate(windows[1:], start=1):
-            larger = (window > best) | window.isnan()
-            best = torch.where(larger, window, best)
-            choice = torch.where(larger, index, choice)
+        """Return (n, C, H / 2, W / 2) of (n, C, H, W). PyTorch's own chooses so."""
+        y, choice = F.max_pool2d(x, 2, return_indices=True)
         ctx.save_for_backward(choice)
-        return best
+        ctx.shape = x.shape
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         """The gradient goes to the element that was chosen."""
         (choice,) = ctx.saved_tensors
-        n, channels, height, width = grad.shape
-        dx = grad.new_zeros(n, channels, 2 * height, 2 * width)
-        for index, window in enumerate(_windows(dx)):
-            window.copy_(torch.where(choice == index, grad, 0.0))
+        dx = grad.new_zeros(ctx.shape)
+        dx.flatten(2).scatter_(2, choice.flatten(2), grad.flatten(2))
         return dx
-
-
-def _windows(x: Tensor) -> list[Tensor]:
-    return [x[:, :, row::2, column::2] for row in (0, 1) for column in (0, 1)]
 
 
 class Dropout(torch.autograd.Function):

@@ -14,7 +14,7 @@ from parity.errors import UserError
 from parity.optimizers import STEP
 from parity.platforms import Platform, nvidia_driver
 from parity.trainer import NonFinite, Output
-from torch_impl import ops
+from torch_impl import ops, self_test
 from torch_impl.model import ExactSimpleCNN, SimpleCNN
 from torch_impl.optim import load_slots, make_optimizer, slots
 from torch_impl.weights import from_canonical, to_canonical
@@ -72,11 +72,13 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, platform: Platform, threads: int) -> None:
         torch.set_num_threads(threads)
+        backends: Any = torch.backends  # its type stubs lack some attributes
+        deterministic: Any = torch.utils.deterministic  # likewise
         # Covers every backend: no TF32 and no bfloat16 inside a float32 product.
-        torch.backends.fp32_precision = "ieee"  # pyright: ignore[reportAttributeAccessIssue]
+        backends.fp32_precision = "ieee"
         torch.use_deterministic_algorithms(True)
         # Else every new tensor is filled with NaN first, a sixth of the time of a step.
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        deterministic.fill_uninitialized_memory = False
         torch.backends.cudnn.benchmark = False
         self._config = config
         self._device = select_device(platform)
@@ -88,6 +90,8 @@ class Trainer:
             )
         self._model = (ExactSimpleCNN if exact else SimpleCNN)(self._dtype).to(self._device)
         self._optimizer = make_optimizer(config.optimizer, config.lr, self._model, exact=exact)
+        if exact:
+            self_test.check(self._device)
         self._cross_entropy = ops.CrossEntropy.apply if exact else F.cross_entropy
         self._num_steps = 0
 

@@ -5,8 +5,6 @@ any order, with or without fused multiply-add, as long as it stays within 2**53.
 quantised to integers of as many bits as the number of terms allows.
 """
 
-import math
-
 import numpy as np
 
 from parity.errors import UserError
@@ -49,7 +47,7 @@ def term_bits(num_terms: int) -> int:
 
 def _log2_ceil(count: int) -> int:
     assert count >= 1
-    return math.ceil(math.log2(count)) if count < 2**48 else count.bit_length()
+    return (count - 1).bit_length()
 
 
 def bias_corrections(beta: float) -> np.ndarray:

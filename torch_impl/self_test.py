@@ -1,0 +1,34 @@
+"""PyTorch's part of the start-up test of the exact arithmetic."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parity.exact import self_test
+from parity.exact.transcendental import exp
+from torch_impl import ops
+
+
+def check(device: torch.device) -> None:
+    """Refuse the device if its arithmetic does not hold.
+
+    Raises:
+        UserError: Names the operation.
+    """
+
+    def here(function: Callable[..., Tensor]) -> Callable[..., np.ndarray]:
+        return lambda *arrays: (
+            function(*(torch.tensor(a, device=device) for a in arrays)).cpu().numpy()
+        )
+
+    operations = self_test.Operations(
+        product=here(torch.matmul),
+        to_float32=here(ops.to_float32),
+        square_root=here(ops.square_root),
+        fused=here(lambda a, b, c: ops.to_float32(a.double() * b.double() + c.double())),
+        divide=here(torch.divide),
+        exp=here(exp),
+    )
+    self_test.self_test(str(device), operations)
