@@ -152,7 +152,7 @@ class Trainer:
         """Do one update and return the loss and the logits that it was made from.
 
         Raises:
-            NonFinite: If the loss is NaN or infinite; nothing was updated.
+            NonFinite: If the loss is NaN or infinite; the parameters were not updated.
         """
         images, labels, keep = self._tensors(batch)
         state, loss, logits = self._update(self._state, images, labels, keep)

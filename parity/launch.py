@@ -1,8 +1,10 @@
 """From a command line to a finished run: what both `train` commands do around their Trainer."""
 
 import argparse
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError
@@ -44,7 +46,8 @@ def main(
     with user_errors():
         config, earlier = parse(framework, sys.argv[1:])
         if earlier is not None and earlier.status == "finished":
-            print(f"{earlier.path} is finished: {len(earlier.epochs)} epochs. Nothing to do.")
+            if not config.quiet:
+                print(f"{earlier.path} is finished: {len(earlier.epochs)} epochs. Nothing to do.")
             return
         platform = platforms.parse(config.device, framework)
         threads = config.threads or platforms.available_threads()
@@ -61,8 +64,7 @@ def main(
                 f"{error.name} is not installed. Run `pip install 'training-parity[{framework}]'`."
             ) from None
         out = config.out or default_folder(framework, config, platform)
-        make_folder(out)
-        with sole_writer(out):
+        with begun_or_gone(out), sole_writer(out):
             if earlier is None or earlier.path.resolve() != out.resolve():
                 refuse_used(out)
             trainer = make_trainer(config, platform, threads)
@@ -116,6 +118,23 @@ def default_folder(framework: Framework, config: TrainConfig, platform: Platform
             break
         path = path.with_name(f"{path.name.removesuffix(f'-{number - 1}')}-{number}")
     return path
+
+
+@contextmanager
+def begun_or_gone(out: Path) -> Iterator[None]:
+    """Make the run's folder, and take it away again if a mistake keeps the run from beginning.
+
+    Raises:
+        UserError: If the folder cannot be made or written.
+    """
+    made = not out.exists()
+    make_folder(out)
+    try:
+        yield
+    except UserError:
+        if made and not (out / RECORD).exists():
+            shutil.rmtree(out, ignore_errors=True)
+        raise
 
 
 def make_folder(out: Path) -> None:

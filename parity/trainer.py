@@ -44,7 +44,7 @@ class Trainer(Protocol):
         """Do one update and return the loss and the logits that it was made from.
 
         Raises:
-            NonFinite: If the loss is NaN or infinite; nothing was updated.
+            NonFinite: If the loss is NaN or infinite; the parameters were not updated.
         """
         ...
 
