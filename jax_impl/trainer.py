@@ -36,7 +36,7 @@ def select_device(platform: Platform) -> Any:
         remedy = "Choose another index"
     except RuntimeError:
         extra = {"gpu": "jax-cuda", "tpu": "tpu"}[platform.kind]
-        remedy = f"Install JAX for it with `pip install 'training-parity[{extra}]'`"
+        remedy = f"Install JAX for it with `pip install '.[{extra}]'`"
     available = [f"gpu:{d.id}" if d.platform == "gpu" else d.platform for d in jax.devices()]
     raise UserError(
         f"JAX sees no {platform.name} on this machine, only {', '.join(available)}. "

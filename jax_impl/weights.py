@@ -8,17 +8,17 @@ CHECKPOINT is a folder that Orbax wrote from `nnx.state(model)` of `jax_impl.mod
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
-from jax.tree_util import DictKey
 
 from parity.architecture import BUFFERS, PARAMETERS
 from parity.command import user_errors, writing
 from parity.errors import UserError
 from parity.weights import Weights, check, load_simple_cnn, save
+
+if TYPE_CHECKING:  # --help need not wait for JAX
+    from flax import nnx
 
 
 class Place(NamedTuple):
@@ -44,11 +44,11 @@ def _place(name: str) -> Place:
 LAYOUT = {name: _place(name) for name in PARAMETERS | BUFFERS}
 """Every canonical tensor's place in Flax."""
 
-_VALUE = DictKey("value")
 
-
-def to_canonical(state: nnx.State) -> Weights:
+def to_canonical(state: "nnx.State") -> Weights:
     """Return copies of a state's arrays (parameters, statistics, slots) by canonical name."""
+    from flax import nnx
+
     flat = nnx.to_flat_state(state)
     return _to_canonical({tuple(map(str, p)): np.asarray(variable[...]) for p, variable in flat})
 
@@ -65,8 +65,11 @@ def _to_canonical(arrays: Mapping[tuple[str, ...], np.ndarray]) -> Weights:
     return tensors
 
 
-def from_canonical(template: nnx.State, tensors: Mapping[str, np.ndarray]) -> nnx.State:
+def from_canonical(template: "nnx.State", tensors: Mapping[str, np.ndarray]) -> "nnx.State":
     """Return a state of the template's structure and types that holds canonical tensors."""
+    import jax.numpy as jnp
+    from flax import nnx
+
     places: dict[tuple[Any, ...], tuple[str, tuple[int, ...] | None]] = {
         path: (name, axes) for name, (path, axes) in LAYOUT.items()
     }
@@ -101,7 +104,8 @@ def read_checkpoint(folder: Path) -> Weights:
     arrays = {}
     for keys, array in jax.tree_util.tree_flatten_with_path(content)[0]:
         # An NNX state is stored with a level "value" below each variable, a pure dict without.
-        path = tuple(str(getattr(key, "key", key)) for key in keys if key != _VALUE)
+        names = [str(getattr(key, "key", key)) for key in keys]
+        path = tuple(name for name in names if name != "value")
         arrays[path] = np.asarray(array)
     weights = _to_canonical(arrays)
     for name in BUFFERS:
@@ -119,6 +123,7 @@ def write_checkpoint(folder: Path, weights: Weights) -> None:
     """
     import jax
     import orbax.checkpoint as ocp
+    from flax import nnx
 
     from jax_impl.model import SimpleCNN
 

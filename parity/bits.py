@@ -90,9 +90,12 @@ def agreement(
 
     Args:
         results: The runs; at least two.
-        predictions: Predicted classes of each, or None where the test sets are not one.
+        predictions: Predicted classes of each, or None where the test sets are not one. They are
+            those of the last epoch, and so compared only if all runs have equally many.
     """
     num_epochs = min(len(result.curves) for result in results)
+    if num_epochs < max(len(result.curves) for result in results):
+        predictions = None
     figures = {result.curves.until(num_epochs).bits() for result in results}
     digests = [result.digests for result in results if result.digests is not None]
     losses = [result.step_losses for result in results if result.step_losses is not None]

@@ -10,7 +10,10 @@ from parity.errors import RunFailed, UserError
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turn UserError into exit status 2 and RunFailed into 1, with the message alone on stderr."""
+    """Turn UserError into exit status 2 and RunFailed into 1, with the message alone on stderr.
+
+    A framework that is not installed is the user's to put right, too.
+    """
     try:
         yield
     except UserError as error:
@@ -19,6 +22,13 @@ def user_errors() -> Iterator[None]:
     except RunFailed as error:
         print(f"failed: {error}", file=sys.stderr)
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        print(
+            f"error: {error.name} is not installed. Run `pip install '.[all]'` in the project's "
+            "folder, or only the extra that brings it: see the README.",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     except BrokenPipeError:
         # The reader (head, less) has gone; nobody is left to tell.
         sys.stderr.close()

@@ -61,7 +61,7 @@ def main(
             environment = platforms.fingerprint(platform, threads, packages)
         except PackageNotFoundError as error:
             raise UserError(
-                f"{error.name} is not installed. Run `pip install 'training-parity[{framework}]'`."
+                f"{error.name} is not installed. Run `pip install '.[{framework}]'`."
             ) from None
         out = config.out or default_folder(framework, config, platform)
         with begun_or_gone(out), sole_writer(out):

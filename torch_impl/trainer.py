@@ -43,11 +43,11 @@ def select_device(platform: Platform) -> torch.device:
             else:
                 return torch_xla.device()
         case "gpu":
-            remedy = (
-                "Install a CUDA build of PyTorch and NVIDIA's driver"
-                if torch.version.cuda is None or not torch.cuda.is_available()
-                else "Choose another index"
-            )
+            remedy = "Choose another index"
+            if torch.version.cuda is None:
+                remedy = "Install a CUDA build of PyTorch"
+            elif not torch.cuda.is_available():
+                remedy = "It needs an NVIDIA GPU and its driver"
         case _:
             remedy = "It needs a Mac with Apple silicon"
     raise UserError(

@@ -10,10 +10,9 @@ runs no code from the file.
 import io
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import nn
 
 from parity.architecture import BUFFERS
 from parity.command import user_errors, writing
@@ -21,14 +20,19 @@ from parity.errors import UserError
 from parity.files import write_atomically
 from parity.weights import Weights, check, load_simple_cnn, save
 
+if TYPE_CHECKING:  # --help need not wait for PyTorch
+    from torch import Tensor, nn
 
-def to_canonical(state: Mapping[str, torch.Tensor]) -> Weights:
+
+def to_canonical(state: "Mapping[str, Tensor]") -> Weights:
     """Return copies of a state_dict's tensors by canonical name: PyTorch's names are canonical."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
 
 
-def from_canonical(model: nn.Module, tensors: Mapping[str, np.ndarray]) -> None:
+def from_canonical(model: "nn.Module", tensors: Mapping[str, np.ndarray]) -> None:
     """Set the model's parameters and buffers from canonical tensors."""
+    import torch
+
     names = model.state_dict().keys()
     model.load_state_dict({name: torch.tensor(tensors[name]) for name in names})
 
@@ -41,6 +45,8 @@ def read_checkpoint(file: Path) -> Weights:
     Raises:
         UserError: If the file is missing, holds more than tensors, or not SimpleCNN.
     """
+    import torch
+
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -71,6 +77,8 @@ def read_checkpoint(file: Path) -> Weights:
 
 def write_checkpoint(file: Path, weights: Weights) -> None:
     """Write a state_dict file that holds canonical weights, atomically."""
+    import torch
+
     content = io.BytesIO()
     torch.save({name: torch.tensor(array) for name, array in weights.items()}, content)
     with writing(file):

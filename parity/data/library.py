@@ -35,8 +35,8 @@ TORCHVISION_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 
 WAYS = f"""\
 CIFAR-10 comes in three ways:
-  --data-source tfds         needs `pip install 'training-parity[tfds]'` and, once, a network
-  --data-source torchvision  needs `pip install 'training-parity[torch]'` and, once, a network
+  --data-source tfds         needs `pip install '.[tfds]'` and, once, a network
+  --data-source torchvision  needs `pip install '.[torch]'` and, once, a network
   --data-source binary       needs {TFDS_URL}
                              unpacked in a folder that --data-dir names
 And --dataset digits needs neither network nor files."""
@@ -220,7 +220,7 @@ def _require_installed(modules: Sequence[str], extra: str, purpose: str) -> None
     if missing:
         raise UserError(
             f"{purpose} needs {' and '.join(missing)}, not installed here. "
-            f"Run `pip install 'training-parity[{extra}]'`.\n{WAYS}"
+            f"Run `pip install '.[{extra}]'`.\n{WAYS}"
         )
 
 

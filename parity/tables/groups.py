@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from parity.comparison import Comparison, Group, GroupPair
+from parity.results import Result
 from parity.tables.notation import (
     MAX_ROWS,
     MAX_VALUES,
@@ -20,6 +21,10 @@ from parity.tables.notation import (
 )
 
 
+def _members(comparison: Comparison, group: Group) -> list[Result]:
+    return [comparison.results[i] for i in group.pool.members]
+
+
 def groups(comparison: Comparison) -> Iterator[RenderableType]:
     """Yield the accuracies of the groups, how far their runs lie apart, and equivalences."""
     numbered = list(enumerate(comparison.groups))
@@ -31,6 +36,9 @@ def groups(comparison: Comparison) -> Iterator[RenderableType]:
         if alike:
             yield heading(f"Groups by {', '.join(fields)}")
             yield "Final test accuracy in %; std is the population's (ddof 0), in pp."
+            epochs = {len(r.curves) for _, g in alike for r in _members(comparison, g)}
+            if len(epochs) > 1:
+                yield "Where a group's runs differ in length, that of their last common epoch."
             yield from _group_accuracies(fields, alike)
     several = [(i, group) for i, group in numbered if group.pool.spread.num_runs > 1]
     if several:

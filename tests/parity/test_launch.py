@@ -216,7 +216,7 @@ def test_a_framework_that_is_not_installed_is_named_with_its_remedy(command, mon
     assert command(*SMALL) == (
         2,
         "",
-        "error: torch is not installed. Run `pip install 'training-parity[torch]'`.\n",
+        "error: torch is not installed. Run `pip install '.[torch]'`.\n",
     )
 
 

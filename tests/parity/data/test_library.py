@@ -82,7 +82,7 @@ class TestTfds:
             lambda name: None if name == "tensorflow" else find_spec(name),
         )
         monkeypatch.setattr(library, "require_network", lambda *_: pytest.fail("asked too early"))
-        with pytest.raises(UserError, match=r"needs tensorflow.*'training-parity\[tfds\]'"):
+        with pytest.raises(UserError, match=r"needs tensorflow.*'\.\[tfds\]'"):
             library.read_tfds(tmp_path / "empty")
         with pytest.raises(UserError, match=ALL_WAYS):
             library.read_tfds(tmp_path / "empty")
@@ -144,7 +144,7 @@ class TestTorchvision:
 
     def test_without_torchvision_it_says_what_to_install(self, tmp_path, monkeypatch):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-        with pytest.raises(UserError, match=r"needs torchvision.*'training-parity\[torch\]'"):
+        with pytest.raises(UserError, match=r"needs torchvision.*'\.\[torch\]'"):
             library.read_torchvision(tmp_path)
 
 
