@@ -268,9 +268,8 @@ def float64_patches(x):
     return jnp.tile(x, 9).reshape(n * height * width, 9 * channels)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_no_rounding_to_float32_is_one_that_xla_may_drop(optimizer, last_batch, monkeypatch):
-    assert casts_of_a_step(optimizer, last_batch, monkeypatch) == 0
+def test_no_rounding_to_float32_is_one_that_xla_may_drop(last_batch, monkeypatch):
+    assert casts_of_a_step("adam", last_batch, monkeypatch) == 0
 
 
 def test_a_planted_cast_that_xla_may_drop_is_found(last_batch, monkeypatch):

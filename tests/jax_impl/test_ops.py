@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -415,6 +415,7 @@ def test_dense_equals_the_oracle(case):
 @few
 @given(conv_cases)
 def test_conv_equals_the_oracle(case):
+    assume(mode != "eager" or len(case[0]) == 1)  # each new shape takes seconds to compile
     check_conv(*case)
 
 
@@ -484,8 +485,9 @@ def test_dropout_equals_the_oracle(x, g, seed):
 
 @pytest.mark.usefixtures("_every_mode")
 @few
-@given(st.sampled_from([1, 2, 7]), st.data())
+@given(st.sampled_from([1, 7]), st.data())
 def test_cross_entropy_equals_the_oracle(n, data):
+    assume(mode != "eager" or n == 1)
     logits = data.draw(
         tensors((n, 10), 128)
         | hnp.arrays(

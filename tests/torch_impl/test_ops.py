@@ -355,7 +355,7 @@ def test_dropout_equals_the_oracle(x, g, seed):
 
 
 @few
-@given(st.sampled_from([1, 2, 7]), st.data())
+@given(st.sampled_from([1, 7]), st.data())
 def test_cross_entropy_equals_the_oracle(n, data):
     logits = data.draw(
         tensors((n, 10), 128)
