@@ -47,7 +47,7 @@ def select_device(platform: Platform) -> torch.device:
             if torch.version.cuda is None:
                 remedy = "Install a CUDA build of PyTorch"
             elif not torch.cuda.is_available():
-                remedy = "It needs an NVIDIA GPU and its driver"
+                remedy = "Install an NVIDIA GPU with its driver"
         case _:
             remedy = "It needs a Mac with Apple silicon"
     raise UserError(

@@ -301,7 +301,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
 OWN_MISTAKES: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
     ("jax", "a TPU that is not here"): (
         (*SMALL, "--device", "tpu", "--out", "{place}/tpu"),
-        r"JAX sees no tpu on this machine, only .*`pip install 'training-parity\[tpu\]'`, or",
+        r"JAX sees no tpu on this machine, only .*`pip install '\.\[tpu\]'`, or",
     ),
     ("torch", "a TPU that is not here"): (
         ("--device", "tpu"),
