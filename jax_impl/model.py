@@ -11,6 +11,7 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from jax_impl import ops
+from jax_impl.engines import Engine
 from parity.architecture import (
     BATCH_NORM_EPS,
     BATCH_NORM_MOMENTUM,
@@ -125,21 +126,33 @@ class SimpleCNN(nnx.Module):
 class ExactSimpleCNN(SimpleCNN):
     """SimpleCNN in the exact arithmetic of `jax_impl.ops`."""
 
+    def __init__(self, dtype: DTypeLike, engine: Engine) -> None:
+        super().__init__(dtype)
+        self._engine = engine
+
     def stages(self, keep: Array | None) -> dict[str, Callable[[Array], Array]]:
         """See SimpleCNN."""
         stages: dict[str, Callable[[Array], Array]] = {}
         for layer in range(1, len(CHANNELS)):
             conv, norm = getattr(self, f"conv{layer}"), getattr(self, f"bn{layer}")
-            stages[f"conv{layer}"] = partial(_conv, conv, needs_input_grad=layer > 1)
+            stages[f"conv{layer}"] = partial(self._conv, conv, needs_input_grad=layer > 1)
             stages[f"bn{layer}"] = partial(_batch_norm, norm)
             stages[f"relu{layer}"] = ops.relu
             stages[f"pool{layer}"] = ops.max_pool
         stages["flatten"] = flatten
         stages["dropout"] = lambda x: x if keep is None else ops.dropout(x, keep)
-        stages["fc1"] = partial(_dense, self.fc1)
+        stages["fc1"] = partial(self._dense, self.fc1)
         stages["relu4"] = ops.relu
-        stages["fc2"] = partial(_dense, self.fc2)
+        stages["fc2"] = partial(self._dense, self.fc2)
         return stages
+
+    def _conv(self, layer: nnx.Conv, x: Array, *, needs_input_grad: bool) -> Array:
+        assert layer.bias is not None
+        return ops.conv(x, layer.kernel[...], layer.bias[...], self._engine, needs_input_grad)
+
+    def _dense(self, layer: nnx.Linear, x: Array) -> Array:
+        assert layer.bias is not None
+        return ops.dense(x, layer.kernel[...], layer.bias[...], self._engine)
 
 
 def _batch_norm(norm: BatchNorm, x: Array) -> Array:
@@ -152,13 +165,3 @@ def _batch_norm(norm: BatchNorm, x: Array) -> Array:
         norm.var[...] = ops.running_average(norm.var[...], unbiased_var, keep)
         norm.num_batches_tracked[...] += 1
     return ops.batch_norm(x, norm.scale[...], norm.bias[...], mean, var, BATCH_NORM_EPS)
-
-
-def _conv(layer: nnx.Conv, x: Array, *, needs_input_grad: bool) -> Array:
-    assert layer.bias is not None
-    return ops.conv(x, layer.kernel[...], layer.bias[...], needs_input_grad)
-
-
-def _dense(layer: nnx.Linear, x: Array) -> Array:
-    assert layer.bias is not None
-    return ops.dense(x, layer.kernel[...], layer.bias[...])

@@ -7,6 +7,7 @@ float32 plus a third, rounded once. The proofs are in parity.exact. Needs jax_en
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jax_impl.engines import Engine
 from parity.exact.rules import SMALLEST_NORMAL, bias_corrections, operand_bits, term_bits
 from parity.exact.transcendental import (
     ARGUMENT_BITS,
@@ -64,36 +66,92 @@ def quantise(x: Array, scale: Scale) -> Array:
 def scale_of(x: Array, bits: int) -> Scale:
     """Return the scale of a tensor: one power of two for all of it.
 
-    A tensor that holds NaN or infinity has none. Subnormal numbers must not occur. Read from the
-    bits: as integers NaN and infinity exceed every number, whereas a library's max of floating-
-    point numbers may lose a NaN.
+    A tensor that holds NaN or infinity has none. Subnormal numbers must not occur.
     """
-    integer, digits, bias = _FIELDS[x.dtype.name]
-    magnitudes = jax.lax.bitcast_convert_type(x, integer) & jnp.iinfo(integer).max
-    largest = magnitudes.max()
-    field = largest >> digits
-    exponent = jnp.where(largest == 0, 0, field - bias)
-    finite = field <= 2 * bias + 2
-    return Scale(exponent, bits, jnp.where(finite, power_of_two(bits - exponent), jnp.nan))
+    return _scale(_largest(x), x.dtype, bits)
 
 
 _FIELDS = {"float32": (jnp.int32, 23, 126), "float64": (jnp.int64, 52, 1022)}
 """Of a floating-point type: integers of its size, digits after the point, bias of frexp."""
 
 
-def dot(a: Array, b: Array, like: tuple[Scale, Scale]) -> Array:
+def _largest(x: Array) -> Array:
+    """Return the bits of max|x|: as integers NaN and infinity exceed every number."""
+    integer, _, _ = _FIELDS[x.dtype.name]
+    return (jax.lax.bitcast_convert_type(x, integer) & jnp.iinfo(integer).max).max()
+
+
+def _scale(largest: Array, dtype: Any, bits: int) -> Scale:
+    _, digits, bias = _FIELDS[dtype.name]
+    field = largest >> digits
+    exponent = jnp.where(largest == 0, 0, field - bias)
+    finite = field <= 2 * bias + 2
+    return Scale(exponent, bits, jnp.where(finite, power_of_two(bits - exponent), jnp.nan))
+
+
+BLOCK_IMAGES = 8
+"""Images of a block: whose patches the caches of a CPU hold."""
+
+
+def over_blocks(
+    function: Callable[..., Any], join: Callable[[Array], Array], *arrays: Array
+) -> Any:
+    """Return what `function` makes of blocks of images, stacked and joined.
+
+    On CPUs a block is so small that work goes through memory once, which takes a third of the
+    time; elsewhere it is the whole batch. No bit depends on it.
+
+    Args:
+        function: Of a block of each array; returns an array or a tuple of arrays.
+        join: Of the stacked results, (blocks, ...).
+        arrays: Along their first axis. The last block is filled up with zeros.
+    """
+    n = len(arrays[0])
+    size = min(n, BLOCK_IMAGES)
+    num_blocks = -(-n // size)
+
+    def blocks(x: Array) -> Array:
+        filled = jnp.pad(x, ((0, num_blocks * size - n), *((0, 0),) * (x.ndim - 1)))
+        return filled.reshape(num_blocks, size, *x.shape[1:])
+
+    def small(*arrays: Array) -> Any:
+        made = jax.lax.map(lambda block: function(*block), tuple(map(blocks, arrays)))
+        return jax.tree.map(join, made)
+
+    def whole(*arrays: Array) -> Any:
+        return jax.tree.map(lambda x: join(x[None]), function(*arrays))
+
+    return jax.lax.platform_dependent(*arrays, cpu=small, default=whole)
+
+
+def _largest_of_blocks(parts: Array) -> Array:
+    return parts.max(0)
+
+
+def _sum_of_blocks(parts: Array) -> Array:
+    return parts.sum(0)
+
+
+def _all_images(n: int) -> Callable[[Array], Array]:
+    return lambda parts: parts.reshape(-1, *parts.shape[2:])[:n]
+
+
+def dot(engine: Engine, a: Array, b: Array, like: tuple[Scale, Scale]) -> Array:
     """Return f(sum over k of a_ik b_kj, scaled): an exact integer matrix product, rounded once.
 
     Args:
-        a: Integers. Shape (i, k), float64.
-        b: Integers. Shape (k, j), float64.
+        engine: Computes the product.
+        a: Its operands. Shape (digits, i, k).
+        b: Its operands. Shape (digits, k, j).
         like: How both were quantised, which scales the product.
     """
-    return to_float32(a @ b * _unit(*like))
+    return to_float32(engine.product(a, b) * _unit(*like))
 
 
 def _unit(a: Scale, b: Scale) -> Array:
-    return power_of_two(a.exponent + b.exponent - (a.bits + b.bits))
+    """Return what 1 stands for in a product; NaN where a tensor is not finite: digits lose it."""
+    unit = power_of_two(a.exponent + b.exponent - (a.bits + b.bits))
+    return jnp.where(jnp.isnan(a.factor + b.factor), jnp.nan, unit)
 
 
 def total(x: Array, dims: tuple[int, ...], factor: Array | None = None) -> Array:
@@ -104,80 +162,104 @@ def total(x: Array, dims: tuple[int, ...], factor: Array | None = None) -> Array
         dims: Axes to sum over.
         factor: If given, of x's shape: the terms are the products with it, exact in float64.
     """
-    terms = double(x) if factor is None else double(x) * double(factor)
+    arrays = (x,) if factor is None else (x, factor)
+
+    def terms(x: Array, factor: Array | None = None) -> Array:
+        return x if factor is None else double(x) * double(factor)
+
+    def sums(*block: Array) -> Array:
+        return quantise(terms(*block), scale).sum(dims)
+
     bits = term_bits(math.prod(x.shape[dim] for dim in dims))
-    scale = scale_of(terms, bits)
-    return quantise(terms, scale).sum(dims) * power_of_two(scale.exponent - bits)
+    largest = over_blocks(lambda *block: _largest(terms(*block)), _largest_of_blocks, *arrays)
+    scale = _scale(largest, x.dtype if factor is None else jnp.dtype(jnp.float64), bits)
+    return over_blocks(sums, _sum_of_blocks, *arrays) * power_of_two(scale.exponent - bits)
 
 
-@jax.custom_vjp
-def dense(x: Array, kernel: Array, bias: Array) -> Array:
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def dense(x: Array, kernel: Array, bias: Array, engine: Engine) -> Array:
     """y = f(f(x W) + b): (n, outputs) of x (n, inputs), kernel (inputs, outputs)."""
-    return _dense_forward(x, kernel, bias)[0]
+    return _dense_forward(x, kernel, bias, engine)[0]
 
 
-def _dense_forward(x: Array, kernel: Array, bias: Array):
+def _dense_forward(x: Array, kernel: Array, bias: Array, engine: Engine):
     bits = operand_bits(max(*kernel.shape, len(x)))
     sx, sw = scale_of(x, bits), scale_of(kernel, bits)
-    product = dot(quantise(x, sx), quantise(kernel, sw), (sx, sw))
+    a, w = engine.operand(quantise(x, sx)), engine.operand(quantise(kernel, sw))
+    product = dot(engine, a, w, (sx, sw))
     return to_float32(double(product) + double(bias)), (x, kernel, sx, sw)
 
 
-def _dense_backward(residuals, grad: Array):
+def _dense_backward(engine: Engine, residuals, grad: Array):
     """dx = f(g W^T), dW = f(x^T g), db = f(S g)."""
     x, kernel, sx, sw = residuals
     sg = scale_of(grad, sx.bits)
-    g = quantise(grad, sg)
-    dx = dot(g, quantise(kernel, sw).T, (sg, sw))
-    dw = dot(quantise(x, sx).T, g, (sx, sg))
+    g = engine.operand(quantise(grad, sg))
+    w, a = engine.operand(quantise(kernel, sw)), engine.operand(quantise(x, sx))
+    dx = dot(engine, g, w.transpose(0, 2, 1), (sg, sw))
+    dw = dot(engine, a.transpose(0, 2, 1), g, (sx, sg))
     return dx, dw, to_float32(total(grad, (0,)))
 
 
 def patches(x: Array) -> Array:
-    """Return the 3x3 neighbourhoods, zeros outside: (n, H, W, C) as (n * H * W, 9 * C)."""
-    n, height, width, channels = x.shape
-    # Operands have at most 20 bits: as float32 they are moved in half the time.
-    padded = jnp.pad(x.astype(jnp.float32), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    """Return the 3x3 neighbourhoods of (digits, n, H, W, C) as (digits, n * H * W, 9 * C)."""
+    digits, n, height, width, channels = x.shape
+    padded = jnp.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1), (0, 0)))
     shifted = [
-        padded[:, row : row + height, column : column + width]
+        padded[:, :, row : row + height, column : column + width]
         for row in range(3)
         for column in range(3)
     ]
-    return double(jnp.concatenate(shifted, axis=-1).reshape(n * height * width, 9 * channels))
+    return jnp.concatenate(shifted, axis=-1).reshape(digits, n * height * width, 9 * channels)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
-def conv(x: Array, kernel: Array, bias: Array, needs_input_grad: bool) -> Array:
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def conv(x: Array, kernel: Array, bias: Array, engine: Engine, needs_input_grad: bool) -> Array:
     """y = f(f(patches(x) W) + b): a 3x3 convolution with padding 1.
 
     Returns (n, H, W, O) of x (n, H, W, I), kernel (3, 3, I, O), bias (O,).
     """
-    return _conv_forward(x, kernel, bias, needs_input_grad)[0]
+    return _conv_forward(x, kernel, bias, engine, needs_input_grad)[0]
 
 
-def _conv_forward(x: Array, kernel: Array, bias: Array, needs_input_grad: bool):
+def _conv_forward(x: Array, kernel: Array, bias: Array, engine: Engine, needs_input_grad: bool):
     n, height, width, _ = x.shape
     inputs, outputs = kernel.shape[2:]
     bits = operand_bits(max(9 * inputs, 9 * outputs, n * height * width))
     sx, sw = scale_of(x, bits), scale_of(kernel, bits)
-    kernels = quantise(kernel, sw).reshape(-1, outputs)
-    product = dot(patches(quantise(x, sx)), kernels, (sx, sw))
-    y = to_float32(double(product) + double(bias))
-    return y.reshape(n, height, width, outputs), (x, kernel, sx, sw)
+    kernels = engine.operand(quantise(kernel, sw).reshape(-1, outputs))
+
+    def block(x: Array) -> Array:
+        product = dot(engine, patches(engine.operand(quantise(x, sx))), kernels, (sx, sw))
+        return to_float32(double(product) + double(bias)).reshape(-1, height, width, outputs)
+
+    return over_blocks(block, _all_images(n), x), (x, kernel, sx, sw)
 
 
-def _conv_backward(needs_input_grad: bool, residuals, grad: Array):
+def _conv_backward(engine: Engine, needs_input_grad: bool, residuals, grad: Array):
     """dx = f(patches(g) W'), W' the flipped kernels; dW = f(patches(x)^T g); db = f(S g)."""
     x, kernel, sx, sw = residuals
-    outputs = grad.shape[-1]
+    n, outputs = len(x), grad.shape[-1]
     sg = scale_of(grad, sx.bits)
-    g = quantise(grad, sg)
+    flipped = quantise(kernel, sw)[::-1, ::-1].transpose(0, 1, 3, 2).reshape(9 * outputs, -1)
+    kernels = engine.operand(flipped)
+
+    def input_gradient(grad: Array) -> Array:
+        rows = patches(engine.operand(quantise(grad, sg)))
+        return dot(engine, rows, kernels, (sg, sw)).reshape(-1, *x.shape[1:])
+
+    def weight_gradient(x: Array, grad: Array) -> Array:
+        rows = patches(engine.operand(quantise(x, sx)))
+        g = engine.operand(quantise(grad, sg)).reshape(len(rows), -1, outputs)
+        return engine.product(rows.transpose(0, 2, 1), g)
+
     dx = jnp.zeros_like(x)
     if needs_input_grad:
-        flipped = quantise(kernel, sw)[::-1, ::-1].transpose(0, 1, 3, 2).reshape(9 * outputs, -1)
-        dx = dot(patches(g), flipped, (sg, sw)).reshape(x.shape)
-    dw = dot(patches(quantise(x, sx)).T, g.reshape(-1, outputs), (sx, sg))
-    return dx, dw.reshape(kernel.shape), to_float32(total(grad, (0, 1, 2)))
+        dx = over_blocks(input_gradient, _all_images(n), grad)
+    # Integers again: adding the products of the images keeps every bit.
+    sums = over_blocks(weight_gradient, _sum_of_blocks, x, grad)
+    dw = to_float32(sums * _unit(sg, sx)).reshape(kernel.shape)
+    return dx, dw, to_float32(total(grad, (0, 1, 2)))
 
 
 def reciprocal_square_root(x: Array) -> Array:

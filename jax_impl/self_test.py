@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_impl import ops
+from jax_impl.engines import Engine
 from parity.exact import self_test
 from parity.exact.transcendental import exp
 
 
-def check(device: Any) -> None:
+def check(device: Any, engine: Engine) -> None:
     """Refuse the device (jax.Device) if its arithmetic does not hold.
 
     Raises:
@@ -25,7 +26,7 @@ def check(device: Any) -> None:
         return lambda *arrays: np.asarray(compiled(*(jax.device_put(a, device) for a in arrays)))
 
     operations = self_test.Operations(
-        product=here(jnp.matmul),
+        product=here(lambda a, b: engine.product(engine.operand(a), engine.operand(b))),
         to_float32=here(ops.to_float32),
         square_root=here(ops.square_root),
         fused=here(lambda a, b, c: ops.to_float32(ops.double(a) * ops.double(b) + ops.double(c))),

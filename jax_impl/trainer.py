@@ -12,11 +12,12 @@ import optax
 from flax import nnx
 from jax import Array
 
-from jax_impl import ops, self_test
+from jax_impl import engines, ops, self_test
+from jax_impl.engines import ENGINES
 from jax_impl.model import ExactSimpleCNN, SimpleCNN
 from jax_impl.optim import load_slots, make_optimizer, slots
 from jax_impl.weights import from_canonical, to_canonical
-from parity.config import TrainConfig
+from parity.config import EngineName, TrainConfig
 from parity.data.pipeline import Batch
 from parity.errors import UserError
 from parity.optimizers import STEP
@@ -79,11 +80,15 @@ class Trainer:
         self._threads = threads
         exact = config.arithmetic == "exact"
         self._optimizer = make_optimizer(config.optimizer, config.lr, exact=exact)
+        self._engine: EngineName | None = None
         if exact:
-            self_test.check(self._device)
+            self._engine = config.engine or engines.choose(self._device)
+            self_test.check(self._device, ENGINES[self._engine])
+            model = ExactSimpleCNN(self._dtype, ENGINES[self._engine])
+        else:
+            model = SimpleCNN(self._dtype)
         self._apply = partial(jax.tree.map, ops.descend) if exact else optax.apply_updates
         self._cross_entropy = ops.cross_entropy if exact else cross_entropy
-        model = (ExactSimpleCNN if exact else SimpleCNN)(self._dtype)
         self._graph, params, stats = nnx.split(model, nnx.Param, nnx.BatchStat)
         model.eval()
         self._test_graph = nnx.graphdef(model)
@@ -103,6 +108,7 @@ class Trainer:
             "runtime": self._device.client.platform_version,
             "threads_in_force": self._threads,
             "precision": precision_in_force(),
+            "engine": self._engine,
             "x64": jnp.zeros((), float).dtype == jnp.float64,
         }
 

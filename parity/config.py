@@ -10,6 +10,7 @@ DatasetName = Literal["cifar10", "digits"]
 DataSource = Literal["tfds", "torchvision", "binary"]
 OptimizerName = Literal["adam", "rmsprop", "sgd"]
 Arithmetic = Literal["float32", "float64", "exact"]
+EngineName = Literal["float64", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,9 @@ class TrainConfig:
     """float32 is IEEE float32 in every product: no TF32, no bfloat16. exact: float32 values, with
     equal bits in both frameworks, on any CPU or GPU, with any number of threads."""
 
+    engine: EngineName | None = None
+    """What multiplies in the exact arithmetic; the bits are equal. Default: the faster one here."""
+
     init_weights: Path | None = None
     """Start from this canonical safetensors file instead of the seed's weights."""
 
@@ -88,9 +92,15 @@ class TrainConfig:
             ("data_source", (None, *get_args(DataSource))),
             ("optimizer", get_args(OptimizerName)),
             ("arithmetic", get_args(Arithmetic)),
+            ("engine", (None, *get_args(EngineName))),
         ):
             if getattr(self, name) not in choices:
                 raise UserError(f"{name} {getattr(self, name)!r} is none of {choices}.")
+        if self.engine is not None and self.arithmetic != "exact":
+            raise UserError(
+                f"--engine {self.engine} multiplies in the exact arithmetic alone. "
+                "Leave it out, or ask for --arithmetic exact."
+            )
         if self.seed >= 2**63:
             raise UserError(f"--seed is {self.seed}, but must be below 2**63.")
         if not 0 < self.lr < float("inf"):

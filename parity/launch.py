@@ -24,7 +24,7 @@ from parity.trainer import Trainer
 MakeTrainer = Callable[[TrainConfig, Platform, int], Trainer]
 """Makes a Trainer; imports its framework only when called."""
 
-_MAY_CHANGE = {"device", "threads", "data_dir", "data_source", "out", "resume", "quiet"}
+_MAY_CHANGE = {"device", "threads", "data_dir", "data_source", "out", "resume", "quiet", "engine"}
 """Fields of the configuration that a resumed run may change: where it computes, not what."""
 
 

@@ -6,7 +6,6 @@ import sys
 from functools import cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import Literal
@@ -14,6 +13,7 @@ from jax.extend.core import Literal
 import jax_impl.trainer
 import torch_impl.trainer
 from jax_impl import ops
+from jax_impl.engines import Float64Engine
 from parity import platforms, weights
 from parity.architecture import BUFFERS, PARAMETERS, initial_weights
 from parity.config import TrainConfig
@@ -232,6 +232,7 @@ def droppable_casts(jaxpr, rounded: tuple[bool, ...] = ()) -> tuple[int, tuple[b
 
     for equation in jaxpr.eqns:
         inner = [v for v in equation.params.values() if hasattr(v, "eqns") or hasattr(v, "jaxpr")]
+        branches = equation.params.get("branches", ())
         results = (False,) * len(equation.outvars)
         if equation.primitive.name == "convert_element_type":
             before, after = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
@@ -241,6 +242,12 @@ def droppable_casts(jaxpr, rounded: tuple[bool, ...] = ()) -> tuple[int, tuple[b
             (body,) = inner
             found, results = droppable_casts(getattr(body, "jaxpr", body), cast(equation.invars))
             count += found
+        elif branches:  # the first argument chooses one
+            found = [
+                droppable_casts(branch.jaxpr, cast(equation.invars[1:])) for branch in branches
+            ]
+            count += sum(number for number, _ in found)
+            results = tuple(map(any, zip(*(casts for _, casts in found), strict=True)))
         elif equation.primitive.name in MOVED:
             results = (any(cast(equation.invars)),)
         casts |= {v for v, is_cast in zip(equation.outvars, results, strict=True) if is_cast}
@@ -250,22 +257,17 @@ def droppable_casts(jaxpr, rounded: tuple[bool, ...] = ()) -> tuple[int, tuple[b
 def casts_of_a_step(optimizer, batch, monkeypatch, to_float32=ops.to_float32):
     """Count them in a training step with another rounding to float32.
 
-    Whole numbers of at most 20 bits go through float32 on their way to the patches. That cast
-    changes nothing, so the patches are left as they are here.
+    Whole numbers of at most 20 bits go through float32 on their way to the product. That cast
+    changes nothing, so the operands are left as they are here.
     """
     trainer = start("jax", optimizer)
     with monkeypatch.context() as planted:
         planted.setattr(ops, "to_float32", to_float32)
-        planted.setattr(ops, "patches", float64_patches)
+        planted.setattr(Float64Engine, "operand", lambda self, q: q[None])
         jax.clear_caches()  # of earlier traces
         step = jax.make_jaxpr(trainer._update_step)(trainer._state, *trainer._tensors(batch))
     jax.clear_caches()
     return droppable_casts(step.jaxpr)[0]
-
-
-def float64_patches(x):
-    n, height, width, channels = x.shape
-    return jnp.tile(x, 9).reshape(n * height * width, 9 * channels)
 
 
 def test_no_rounding_to_float32_is_one_that_xla_may_drop(last_batch, monkeypatch):

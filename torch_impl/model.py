@@ -18,6 +18,7 @@ from parity.architecture import (
     NUM_HIDDEN,
 )
 from torch_impl import ops
+from torch_impl.engines import Engine
 
 
 def max_pool(x: Tensor) -> Tensor:
@@ -99,20 +100,24 @@ class SimpleCNN(nn.Module):
 class ExactSimpleCNN(SimpleCNN):
     """SimpleCNN in the exact arithmetic of `torch_impl.ops`."""
 
+    def __init__(self, dtype: torch.dtype, engine: Engine) -> None:
+        super().__init__(dtype)
+        self._engine = engine
+
     def stages(self, keep: Tensor | None) -> dict[str, Callable[[Tensor], Tensor]]:
         """See SimpleCNN."""
         stages: dict[str, Callable[[Tensor], Tensor]] = {}
         for layer in range(1, len(CHANNELS)):
             conv, norm = getattr(self, f"conv{layer}"), getattr(self, f"bn{layer}")
-            stages[f"conv{layer}"] = partial(_apply, ops.Conv, conv)
+            stages[f"conv{layer}"] = partial(self._product, ops.Conv, conv)
             stages[f"bn{layer}"] = partial(self._batch_norm, norm)
             stages[f"relu{layer}"] = ops.Relu.apply
             stages[f"pool{layer}"] = ops.MaxPool.apply
         stages["flatten"] = flatten
         stages["dropout"] = lambda x: x if keep is None else ops.Dropout.apply(x, keep)
-        stages["fc1"] = partial(_apply, ops.Dense, self.fc1)
+        stages["fc1"] = partial(self._product, ops.Dense, self.fc1)
         stages["relu4"] = ops.Relu.apply
-        stages["fc2"] = partial(_apply, ops.Dense, self.fc2)
+        stages["fc2"] = partial(self._product, ops.Dense, self.fc2)
         return stages
 
     def _batch_norm(self, norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
@@ -128,6 +133,5 @@ class ExactSimpleCNN(SimpleCNN):
                 buffers["num_batches_tracked"].add_(1)
         return ops.BatchNorm.apply(x, norm.weight, norm.bias, mean, var, BATCH_NORM_EPS)
 
-
-def _apply(function: Any, layer: nn.Conv2d | nn.Linear, x: Tensor) -> Tensor:
-    return function.apply(x, layer.weight, layer.bias)
+    def _product(self, function: Any, layer: nn.Conv2d | nn.Linear, x: Tensor) -> Tensor:
+        return function.apply(x, layer.weight, layer.bias, self._engine)

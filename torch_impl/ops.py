@@ -26,6 +26,7 @@ from parity.exact.transcendental import (
     log,
 )
 from parity.optimizers import ADAM_BETAS, EPS, RMSPROP_ALPHA, SGD_MOMENTUM
+from torch_impl.engines import Engine
 
 
 def to_float32(x: Tensor) -> Tensor:
@@ -86,33 +87,37 @@ def _scale(largest: Tensor, dtype: torch.dtype, bits: int) -> Scale:
     return Scale(exponent, bits, torch.where(finite, power_of_two(bits - exponent), torch.nan))
 
 
-BLOCK_VALUES = 2**17
-"""Values of a block: one megabyte of float64, which the caches hold."""
+BLOCK_VALUES = 2**16
+"""Values of a block: half a megabyte of float64, which the caches hold."""
 
 
 def blocks(x: Tensor) -> Iterator[slice]:
-    """Yield slices of the first axis that the caches hold as float64.
+    """Yield slices of the first axis that the caches of a CPU hold as float64; elsewhere, all of x.
 
     So work goes through memory once, not once an operation. No bit depends on it.
     """
-    step = max(1, BLOCK_VALUES * len(x) // max(1, x.numel()))
+    on_cpu = x.device.type == "cpu"
+    step = max(1, BLOCK_VALUES * len(x) // max(1, x.numel())) if on_cpu else max(1, len(x))
     for start in range(0, len(x), step):
         yield slice(start, start + step)
 
 
-def dot(a: Tensor, b: Tensor, like: tuple[Scale, Scale]) -> Tensor:
+def dot(engine: Engine, a: Tensor, b: Tensor, like: tuple[Scale, Scale]) -> Tensor:
     """Return f(sum over k of a_ik b_kj, scaled): an exact integer matrix product, rounded once.
 
     Args:
-        a: Integers. Shape (..., i, k), float64.
-        b: Integers. Shape (..., k, j), float64.
+        engine: Computes the product.
+        a: Its operands. Shape (digits, i, k).
+        b: Its operands. Shape (digits, k, j).
         like: How both were quantised, which scales the product.
     """
-    return to_float32((a @ b).mul_(_unit(*like)))
+    return to_float32(engine.product(a, b).mul_(_unit(*like)))
 
 
 def _unit(a: Scale, b: Scale) -> Tensor:
-    return power_of_two(a.exponent + b.exponent - (a.bits + b.bits))
+    """Return what 1 stands for in a product; NaN where a tensor is not finite: digits lose it."""
+    unit = power_of_two(a.exponent + b.exponent - (a.bits + b.bits))
+    return torch.where((a.factor + b.factor).isnan(), torch.nan, unit)
 
 
 def total(x: Tensor, dims: tuple[int, ...], factor: Tensor | None = None) -> Tensor:
@@ -125,12 +130,11 @@ def total(x: Tensor, dims: tuple[int, ...], factor: Tensor | None = None) -> Ten
     """
 
     def terms(part: slice) -> Tensor:
-        wide = x[part].double()
-        return wide if factor is None else wide * factor[part].double()
+        return x[part] if factor is None else x[part].double() * factor[part].double()
 
     bits = term_bits(math.prod(x.shape[dim] for dim in dims))
     largest = torch.stack([_largest(terms(part)) for part in blocks(x)]).amax()
-    scale = _scale(largest, torch.float64, bits)
+    scale = _scale(largest, x.dtype if factor is None else torch.float64, bits)
     sums = [quantise(terms(part), scale).sum(dims) for part in blocks(x)]
     return torch.stack(sums).sum(0) * power_of_two(scale.exponent - bits)
 
@@ -139,67 +143,84 @@ class Dense(torch.autograd.Function):
     """y = f(f(x W^T) + b)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, engine: Engine) -> Tensor:
         """Return (n, outputs) of x (n, inputs), weight (outputs, inputs), bias (outputs,)."""
         bits = operand_bits(max(*weight.shape, len(x)))
         ctx.save_for_backward(x, weight)
+        ctx.engine = engine
         ctx.scales = sx, sw = scale_of(x, bits), scale_of(weight, bits)
-        product = dot(quantise(x, sx), quantise(weight, sw).T, (sx, sw))
+        a, w = engine.operand(quantise(x, sx)), engine.operand(quantise(weight, sw))
+        product = dot(engine, a, w.transpose(1, 2), (sx, sw))
         return to_float32(product.double() + bias.double())
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """dx = f(g W), dW = f(g^T x), db = f(S g)."""
-        (x, weight), (sx, sw) = ctx.saved_tensors, ctx.scales
+        (x, weight), (sx, sw), engine = ctx.saved_tensors, ctx.scales, ctx.engine
         sg = scale_of(grad, sx.bits)
-        g = quantise(grad, sg)
-        dx = dot(g, quantise(weight, sw), (sg, sw))
-        dw = dot(g.T, quantise(x, sx), (sg, sx))
-        return dx, dw, to_float32(total(grad, (0,)))
+        g = engine.operand(quantise(grad, sg))
+        dx = dot(engine, g, engine.operand(quantise(weight, sw)), (sg, sw))
+        dw = dot(engine, g.transpose(1, 2), engine.operand(quantise(x, sx)), (sg, sx))
+        return dx, dw, to_float32(total(grad, (0,))), None
 
 
 def patches(x: Tensor) -> Tensor:
-    """Return the 3x3 neighbourhoods, zeros outside: (n, C, H, W) as (n, C * 9, H * W)."""
-    return F.unfold(x, 3, padding=1)
+    """Return the 3x3 neighbourhoods, zeros outside: (digits, n, C, H, W) as (.., C*9, n*H*W).
+
+    A view of the padded images, copied once: five times faster than unfold, and for any type.
+    """
+    digits, n, channels, height, width = x.shape
+    padded = F.pad(x, (1, 1, 1, 1))
+    d, image, channel, row, column = padded.stride()
+    shape = (digits, channels, 3, 3, n, height, width)
+    windows = padded.as_strided(shape, (d, channel, row, column, image, row, column))
+    return windows.reshape(digits, channels * 9, n * height * width)
 
 
 class Conv(torch.autograd.Function):
     """y = f(f(patches(x) W^T) + b): a 3x3 convolution with padding 1."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, engine: Engine) -> Tensor:
         """Return (n, O, H, W) of x (n, I, H, W), weight (O, I, 3, 3), bias (O,)."""
         n, _, height, width = x.shape
         outputs, inputs = weight.shape[:2]
         bits = operand_bits(max(9 * inputs, 9 * outputs, n * height * width))
         ctx.save_for_backward(x, weight)
+        ctx.engine = engine
         ctx.scales = sx, sw = scale_of(x, bits), scale_of(weight, bits)
-        kernels = quantise(weight, sw).reshape(outputs, -1)
+        kernels = engine.operand(quantise(weight, sw)).flatten(2)
         shift = bias.double()[:, None]
-        y = x.new_empty(n, outputs, height * width)
+        y = x.new_empty(n, outputs, height, width)
         for part in blocks(y):
-            product = dot(kernels, patches(quantise(x[part], sx)), (sx, sw))
-            y[part] = to_float32(product.double() + shift)
-        return y.view(n, outputs, height, width)
+            columns = patches(engine.operand(quantise(x[part], sx)))
+            product = dot(engine, kernels, columns, (sx, sw))
+            y[part] = _images(to_float32(product.double() + shift), y[part])
+        return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """dx = f(patches(g) W'), W' the flipped kernels; dW = f(g^T patches(x)); db = f(S g)."""
-        (x, weight), (sx, sw) = ctx.saved_tensors, ctx.scales
+        (x, weight), (sx, sw), engine = ctx.saved_tensors, ctx.scales, ctx.engine
         sg = scale_of(grad, sx.bits)
-        outputs, inputs = weight.shape[:2]
-        flipped = quantise(weight, sw).flip(2, 3).transpose(0, 1).reshape(inputs, outputs * 9)
+        flipped = engine.operand(quantise(weight, sw).flip(2, 3).transpose(0, 1)).flatten(2)
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        dw = weight.new_zeros(outputs, inputs * 9, dtype=torch.float64)
+        sums = weight.new_zeros(len(weight), weight[0].numel(), dtype=torch.float64)
         for part in blocks(grad):
-            g = quantise(grad[part], sg)
+            g = engine.operand(quantise(grad[part], sg))
             if dx is not None:
-                dx[part] = dot(flipped, patches(g), (sg, sw)).view(x[part].shape)
-            columns = patches(quantise(x[part], sx))
+                dx[part] = _images(dot(engine, flipped, patches(g), (sg, sw)), dx[part])
+            columns = patches(engine.operand(quantise(x[part], sx)))
             # Integers again: adding the products of the images keeps every bit.
-            dw += (g.flatten(2) @ columns.transpose(1, 2)).sum(0)
-        dw = to_float32(dw * _unit(sg, sx)).view(weight.shape)
-        return dx, dw, to_float32(total(grad, (0, 2, 3)))
+            sums += engine.product(g.transpose(1, 2).flatten(2), columns.transpose(1, 2))
+        dw = to_float32(sums * _unit(sg, sx)).view(weight.shape)
+        return dx, dw, to_float32(total(grad, (0, 2, 3))), None
+
+
+def _images(columns: Tensor, like: Tensor) -> Tensor:
+    """Return (C, n * H * W) as (n, C, H, W)."""
+    n, channels, height, width = like.shape
+    return columns.view(channels, n, height, width).transpose(0, 1)
 
 
 def reciprocal_square_root(x: Tensor) -> Tensor:

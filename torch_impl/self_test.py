@@ -9,9 +9,10 @@ from torch import Tensor
 from parity.exact import self_test
 from parity.exact.transcendental import exp
 from torch_impl import ops
+from torch_impl.engines import Engine
 
 
-def check(device: torch.device) -> None:
+def check(device: torch.device, engine: Engine) -> None:
     """Refuse the device if its arithmetic does not hold.
 
     Raises:
@@ -24,7 +25,7 @@ def check(device: torch.device) -> None:
         )
 
     operations = self_test.Operations(
-        product=here(torch.matmul),
+        product=here(lambda a, b: engine.product(engine.operand(a), engine.operand(b))),
         to_float32=here(ops.to_float32),
         square_root=here(ops.square_root),
         fused=here(lambda a, b, c: ops.to_float32(a.double() * b.double() + c.double())),

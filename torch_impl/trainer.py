@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parity.config import TrainConfig
+from parity.config import EngineName, TrainConfig
 from parity.data.pipeline import Batch
 from parity.errors import UserError
 from parity.optimizers import STEP
 from parity.platforms import Platform, nvidia_driver
 from parity.trainer import NonFinite, Output
-from torch_impl import ops, self_test
+from torch_impl import engines, ops, self_test
+from torch_impl.engines import ENGINES
 from torch_impl.model import ExactSimpleCNN, SimpleCNN
 from torch_impl.optim import load_slots, make_optimizer, slots
 from torch_impl.weights import from_canonical, to_canonical
@@ -88,10 +89,15 @@ class Trainer:
             raise UserError(
                 "Apple's mps has no float64. Use --arithmetic float32, or --device cpu."
             )
-        self._model = (ExactSimpleCNN if exact else SimpleCNN)(self._dtype).to(self._device)
-        self._optimizer = make_optimizer(config.optimizer, config.lr, self._model, exact=exact)
+        self._engine: EngineName | None = None
         if exact:
-            self_test.check(self._device)
+            self._engine = config.engine or engines.choose(self._device)
+            self_test.check(self._device, ENGINES[self._engine])
+            model = ExactSimpleCNN(self._dtype, ENGINES[self._engine])
+        else:
+            model = SimpleCNN(self._dtype)
+        self._model = model.to(self._device)
+        self._optimizer = make_optimizer(config.optimizer, config.lr, self._model, exact=exact)
         self._cross_entropy = ops.CrossEntropy.apply if exact else F.cross_entropy
         self._num_steps = 0
 
@@ -110,6 +116,7 @@ class Trainer:
             "instruction_set": torch.backends.cpu.get_cpu_capability(),
             "threads_in_force": torch.get_num_threads(),
             "precision": precision_in_force(),
+            "engine": self._engine,
             "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
         }

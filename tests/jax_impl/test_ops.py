@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from jax_impl import ops
+from jax_impl.engines import ENGINES
 from parity.exact import oracle
 from parity.exact.adversarial import KINDS, tensor
 from parity.exact.rules import operand_bits
@@ -18,6 +19,8 @@ from parity.exact.rules import operand_bits
 EPS = 1e-5
 KEEP = 0.9
 LR = 1e-3
+ENGINE = ENGINES["float64"]
+"""test_engines.py shows that the others give the same bits."""
 BOUND = 2**17
 """The longest contraction of the network: the first layer's weight gradient at batch size 128."""
 
@@ -100,7 +103,7 @@ def nchw(x):
 
 @cache
 def conv_of(needs_input_grad):
-    return lambda x, kernel, bias: ops.conv(x, kernel, bias, needs_input_grad)
+    return lambda x, kernel, bias: ops.conv(x, kernel, bias, ENGINE, needs_input_grad)
 
 
 def conv(x, weight, bias, g):
@@ -110,7 +113,7 @@ def conv(x, weight, bias, g):
 
 
 def dense_operation(x, kernel, bias):
-    return ops.dense(x, kernel, bias)
+    return ops.dense(x, kernel, bias, ENGINE)
 
 
 def dense(x, weight, bias, g):
@@ -195,7 +198,8 @@ def quantise(x, bits):
 def dot_of(bits):
     def product(a, b):
         sa, sb = ops.scale_of(a, bits), ops.scale_of(b, bits)
-        return ops.dot(ops.quantise(a, sa), ops.quantise(b, sb), (sa, sb))
+        qa, qb = ENGINE.operand(ops.quantise(a, sa)), ENGINE.operand(ops.quantise(b, sb))
+        return ops.dot(ENGINE, qa, qb, (sa, sb))
 
     return product
 

@@ -11,10 +11,13 @@ from parity.exact import oracle
 from parity.exact.adversarial import KINDS, tensor
 from parity.exact.rules import operand_bits
 from torch_impl import ops
+from torch_impl.engines import ENGINES
 
 EPS = 1e-5
 KEEP = 0.9
 LR = 1e-3
+ENGINE = ENGINES["float64"]
+"""test_engines.py shows that the others give the same bits."""
 BOUND = 2**17
 """The longest contraction of the network: the first layer's weight gradient at batch size 128."""
 
@@ -45,11 +48,11 @@ def plain(function, *arrays):
 
 
 def conv(x, weight, bias, g):
-    return differentiated(ops.Conv.apply, (x, weight, bias), g)
+    return differentiated(lambda *a: ops.Conv.apply(*a, ENGINE), (x, weight, bias), g)
 
 
 def dense(x, weight, bias, g):
-    return differentiated(ops.Dense.apply, (x, weight, bias), g)
+    return differentiated(lambda *a: ops.Dense.apply(*a, ENGINE), (x, weight, bias), g)
 
 
 def batch_norm(x, weight, bias, mean, var, g):
@@ -93,7 +96,8 @@ def quantise(x, bits):
 def dot(a, b, bits):
     def product(a, b):
         sa, sb = ops.scale_of(a, bits), ops.scale_of(b, bits)
-        return ops.dot(ops.quantise(a, sa), ops.quantise(b, sb), (sa, sb))
+        qa, qb = ENGINE.operand(ops.quantise(a, sa)), ENGINE.operand(ops.quantise(b, sb))
+        return ops.dot(ENGINE, qa, qb, (sa, sb))
 
     return plain(product, a, b)
 
