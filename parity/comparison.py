@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from parity.bits import Twins, twins
-from parity.curves import Equivalence, difference, equivalence, mean
+from parity.curves import Equivalence, difference, equivalence, mean, paired_equivalence
 from parity.effects import Effect, effects
 from parity.errors import UserError
 from parity.provenance import (
@@ -39,9 +39,14 @@ class Group:
     """Finished runs that share the values of some fields."""
 
     values: dict[str, Any]
+    members: tuple[int, ...]
+    """All of its runs."""
+    num_distinct: int
+    """Copies, which agree in every bit, counted once."""
     sets: tuple[int, ...]
     """Positions of the comparable sets that its runs belong to."""
     pool: Pool
+    """Its runs, each of several copies once; all of them where all are copies of one another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +56,8 @@ class GroupPair:
     groups: tuple[int, int]
     """Positions in the comparison's groups."""
     difference: float
-    """Mean final accuracy of the first minus the second, pp."""
+    """Mean final accuracy of the first minus the second, pp; where they pair by seed, the mean of
+    the differences within the seeds."""
     equivalence: Equivalence | None
 
 
@@ -118,14 +124,20 @@ def compare(results: Sequence[Result], *, by: Sequence[str] = (), threshold: flo
         if len(ended) > 1:
             whole = everything if len(ended) == len(finished) else None
             set_pools.append(whole or pooled(ended))
-    groups = [
-        Group(
-            values=values,
-            sets=tuple(sorted({set_of[i] for i in members})),
-            pool=pooled(members),
+    copies = twins(results)
+    original = {i: twin.members[0] for twin in copies for i in twin.members}
+    groups: list[Group] = []
+    for values, members in _grouped(results, finished, fields):
+        distinct = list({original.get(i, i): i for i in reversed(members)}.values())[::-1]
+        groups.append(
+            Group(
+                values=values,
+                members=tuple(members),
+                num_distinct=len(distinct),
+                sets=tuple(sorted({set_of[i] for i in members})),
+                pool=pooled(distinct if len(distinct) > 1 else members),
+            )
         )
-        for values, members in _grouped(results, finished, fields)
-    ]
     usable = [i for i, result in enumerate(results) if len(result.curves)]
     num_pairs, chosen = _choose_pairs(
         results, usable, set_of, set_pools or ([everything] if everything else [])
@@ -137,12 +149,12 @@ def compare(results: Sequence[Result], *, by: Sequence[str] = (), threshold: flo
         sets=tuple(sets),
         obstacles=tuple(obstacles(results)),
         groups=tuple(groups),
-        group_pairs=tuple(_group_pairs(results, groups)),
+        group_pairs=tuple(_group_pairs(results, groups, set_of)),
         pooled=everything,
         set_pools=tuple(set_pools),
         pairs=tuple(pooled(pair) for pair in chosen),
         num_pairs=num_pairs,
-        twins=tuple(twins(results)),
+        twins=tuple(copies),
         differences=tuple(differences(results)),
         effects=tuple(effects([results[i] for i in finished])),
         warnings=tuple(warnings),
@@ -193,7 +205,9 @@ def _grouped(
     return list(groups.values())
 
 
-def _group_pairs(results: Sequence[Result], groups: Sequence[Group]) -> list[GroupPair]:
+def _group_pairs(
+    results: Sequence[Result], groups: Sequence[Group], set_of: dict[int, int]
+) -> list[GroupPair]:
     by_sets: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for position, group in enumerate(groups):
         if len(group.pool.members) > 1:
@@ -204,14 +218,24 @@ def _group_pairs(results: Sequence[Result], groups: Sequence[Group]) -> list[Gro
         pools = groups[a].pool, groups[b].pool
         last = min(p.spread.num_epochs for p in pools) - 1
         first, second = (
-            [float(results[i].curves.test_accuracy[last]) for i in p.members] for p in pools
+            {i: float(results[i].curves.test_accuracy[last]) for i in p.members} for p in pools
         )
+        sets = groups[a].sets
+        # Sets that seeds alone tell apart pair the groups: what a seed does cancels.
+        if len(sets) > 1 and len({results[i].seed for i in first}) == len(sets):
+            apart = [
+                difference(
+                    mean([x for i, x in first.items() if set_of[i] == number]),
+                    mean([x for i, x in second.items() if set_of[i] == number]),
+                )
+                for number in sets
+            ]
+            found, between = mean(apart), paired_equivalence(apart)
+        else:
+            one, other = list(first.values()), list(second.values())
+            found, between = mean(one) - mean(other), equivalence(one, other)
         pairs.append(
-            GroupPair(
-                groups=(a, b),
-                difference=difference(mean(first), mean(second)),
-                equivalence=equivalence(first, second),
-            )
+            GroupPair(groups=(a, b), difference=difference(found, 0.0), equivalence=between)
         )
     return pairs
 

@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+MIN_EPOCHS = 3
+"""Of two points any two curves make r = 1 or r = -1, which says nothing about their shapes."""
+
 _BLOCK = 512
 """Rows of the correlation matrix held at a time."""
 
@@ -25,7 +28,7 @@ class Correlations(NamedTuple):
     lowest_pair: tuple[int, int] | None
     """Positions of the two runs."""
     num_undefined: int
-    """Pairs left out, because a curve is constant or has one epoch only."""
+    """Pairs left out, because a curve is constant or has fewer than three epochs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +92,7 @@ def epoch_reaching(curve: np.ndarray, threshold: float) -> int | None:
 
 
 def pearson(a: np.ndarray, b: np.ndarray) -> float | None:
-    """Return Pearson's r of two curves of equal length; None where one of them is constant."""
+    """Return Pearson's r of two curves of equal length, or None where it is undefined."""
     return correlations(np.stack([a, b])).mean
 
 
@@ -106,7 +109,7 @@ def correlations(curves: np.ndarray) -> Correlations:
     num_pairs = math.comb(len(curves), 2)
     # Compared as they are: the deviations of a constant curve need not come out as zero.
     varying = np.flatnonzero(curves.min(axis=1) != curves.max(axis=1))
-    num_defined = math.comb(len(varying), 2)
+    num_defined = math.comb(len(varying), 2) if curves.shape[1] >= MIN_EPOCHS else 0
     if not num_defined:
         return Correlations(None, None, None, num_pairs)
     lowest = [block.lowest() for block in _blocks(curves[varying])]
@@ -188,6 +191,8 @@ class Equivalence(NamedTuple):
     low: float
     high: float
     """90 % confidence interval of the first mean minus the second, pp."""
+    paired: bool
+    """Whether it is over differences by seed, and not over runs taken as independent."""
 
     @property
     def margin(self) -> float:
@@ -196,7 +201,7 @@ class Equivalence(NamedTuple):
 
 
 def equivalence(a: Sequence[float], b: Sequence[float]) -> Equivalence | None:
-    """Return the 90 % confidence interval of the difference of two means.
+    """Return the 90 % confidence interval of the difference of two means, runs independent.
 
     Two one-sided tests at 5 % find the groups equivalent at just those margins that hold it whole.
 
@@ -209,8 +214,6 @@ def equivalence(a: Sequence[float], b: Sequence[float]) -> Equivalence | None:
 
     Source: Schuirmann 1987, doi:10.1007/BF01068419; Welch's variances and degrees of freedom.
     """
-    from scipy.special import stdtrit  # loads in 0.2 s, which `--help` need not wait for
-
     if min(len(a), len(b)) < 2:
         return None
     # Of the means, not of the runs: squares of the standard errors, ddof 1.
@@ -219,6 +222,30 @@ def equivalence(a: Sequence[float], b: Sequence[float]) -> Equivalence | None:
         return None
     weights = [e**2 / (len(x) - 1) for e, x in zip(errors, (a, b), strict=True)]
     degrees = sum(errors) ** 2 / sum(weights)
-    half = float(stdtrit(degrees, 0.95)) * math.sqrt(sum(errors))
-    centre = mean(a) - mean(b)
-    return Equivalence(centre - half, centre + half)
+    return _interval(mean(a) - mean(b), math.sqrt(sum(errors)), degrees, paired=False)
+
+
+def paired_equivalence(differences: Sequence[float]) -> Equivalence | None:
+    """Return the 90 % confidence interval of the mean of differences by seed.
+
+    Two groups over the same seeds share what a seed does to a run, which so cancels.
+
+    Args:
+        differences: Accuracy of the first group minus that of the second for each seed, pp.
+            Shape (seeds,).
+
+    Returns:
+        None where it cannot be known: one seed, or no spread.
+    """
+    error = population_std(differences)
+    if len(differences) < 2 or error == 0:
+        return None
+    degrees = len(differences) - 1
+    return _interval(mean(differences), error / math.sqrt(degrees), degrees, paired=True)
+
+
+def _interval(centre: float, error: float, degrees: float, *, paired: bool) -> Equivalence:
+    from scipy.special import stdtrit  # loads in 0.2 s, which `--help` need not wait for
+
+    half = float(stdtrit(degrees, 0.95)) * error
+    return Equivalence(centre - half, centre + half, paired)

@@ -19,16 +19,19 @@ SETTINGS = (*(name for name in TREATMENTS if name not in CAUSES["data"]), "worke
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What changing a setting from one value to another does to the final test accuracy."""
+    """What one value of a setting does to the final test accuracy, against another value."""
 
     field: str
-    reference: Any
+    first: Any
     """The most frequent value."""
-    value: Any
+    second: Any
     num_matches: int
     """Sets of runs that are equal in every other setting and have both values."""
+    pooled_difference: float
+    """Mean of all runs with the first value minus that of all with the second, whatever else
+    they have in common, pp: what a plain table of means shows."""
     mean_difference: float
-    """Mean over them of the accuracy with `value` minus that with `reference`, pp."""
+    """Mean over the matches of the accuracy with the first value minus that with the second, pp."""
     min_difference: float
     max_difference: float
 
@@ -51,29 +54,30 @@ def effects(results: Sequence[Result]) -> list[Effect]:
             matches[match][fact[name]].append(float(result.curves.test_accuracy[-1]))
         counts = Counter(fact[name] for fact in values)
         # The lesser name where two are equally frequent, so that no order of runs decides.
-        reference = min(counts, key=lambda value: (-counts[value], value))
+        first = min(counts, key=lambda value: (-counts[value], value))
         typed = {str(result.facts.get(name)): result.facts.get(name) for result in results}
-        for value in sorted(counts.keys() - {reference}):
-            found += _effect(name, typed[reference], typed[value], list(matches.values()))
+        for second in sorted(counts.keys() - {first}):
+            found += _effect(name, typed[first], typed[second], list(matches.values()))
     return found
 
 
 def _effect(
-    field: str, reference: Any, value: Any, matches: Sequence[dict[str, list[float]]]
+    field: str, first: Any, second: Any, matches: Sequence[dict[str, list[float]]]
 ) -> list[Effect]:
+    a, b = str(first), str(second)
     apart = [
-        difference(mean(match[str(value)]), mean(match[str(reference)]))
-        for match in matches
-        if str(value) in match and str(reference) in match
+        difference(mean(match[a]), mean(match[b])) for match in matches if a in match and b in match
     ]
     if not apart:
         return []
+    pooled = [[x for match in matches for x in match.get(value, ())] for value in (a, b)]
     return [
         Effect(
             field=field,
-            reference=reference,
-            value=value,
+            first=first,
+            second=second,
             num_matches=len(apart),
+            pooled_difference=difference(mean(pooled[0]), mean(pooled[1])),
             mean_difference=mean(apart),
             min_difference=min(apart),
             max_difference=max(apart),

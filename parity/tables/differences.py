@@ -17,7 +17,6 @@ from parity.tables.notation import (
 )
 
 MAX_NUMBERED = 12
-"""With more results than that, a value is shown with the number of its runs, not their names."""
 """With more results than that, values are shown with a count instead of the runs' numbers."""
 
 ROLES = {
@@ -34,17 +33,20 @@ def effects(comparison: Comparison) -> Iterator[RenderableType]:
     if not found:
         return
     yield heading("Effect of one setting on final accuracy, every other setting equal")
-    rows = narrow_table("setting", "from", "to", ">matches", ">mean, pp", ">range, pp")
+    rows = narrow_table(
+        *("setting", "difference of", ">matches", ">mean, pp", ">range, pp", ">plain means, pp")
+    )
     for effect in found[:MAX_ROWS]:
         rows.add_row(
             effect.field,
-            short(effect.reference, 24),
-            short(effect.value, 24),
+            f"{short(effect.first, 20)} - {short(effect.second, 20)}",
             str(effect.num_matches),
             f"{effect.mean_difference:+.3f}",
             f"{effect.min_difference:+.2f} to {effect.max_difference:+.2f}",
+            f"{effect.pooled_difference:+.3f}",
         )
     yield rows
+    yield "Plain means: of all runs with each value, which mixes in the other settings."
     yield from left_out(MAX_ROWS, len(found), "effects")
 
 

@@ -22,7 +22,7 @@ from parity.tables.notation import (
 
 
 def _members(comparison: Comparison, group: Group) -> list[Result]:
-    return [comparison.results[i] for i in group.pool.members]
+    return [comparison.results[i] for i in group.members]
 
 
 def groups(comparison: Comparison) -> Iterator[RenderableType]:
@@ -50,13 +50,17 @@ def _group_accuracies(
 ) -> Iterator[RenderableType]:
     varying = [name for name in fields if len({str(g.values[name]) for _, g in groups}) > 1]
     shown = varying or fields
-    rows = narrow_table("", *shown, ">n", ">mean", ">std", ">min", ">max")
+    copies = any(g.num_distinct < len(g.members) for _, g in groups)
+    rows = narrow_table(
+        "", *shown, ">n", *([">distinct"] if copies else []), ">mean", ">std", ">min", ">max"
+    )
     for position, group in groups[:MAX_ROWS]:
         figures = group.pool.spread
         rows.add_row(
             letters(position),
             *(short(group.values[name], 32) for name in shown),
-            str(figures.num_runs),
+            str(len(group.members)),
+            *([str(group.num_distinct)] if copies else []),
             figure(figures.mean_accuracy, 4),
             figure(figures.std_accuracy, 4) if figures.num_runs > 1 else "-",
             figure(figures.min_accuracy, 2),
@@ -64,6 +68,8 @@ def _group_accuracies(
         )
     yield rows
     yield from left_out(MAX_ROWS, len(groups), "groups")
+    if copies:
+        yield "Distinct: copies, which agree in every bit, count once in all figures of a group."
 
 
 def _group_agreement(
@@ -107,9 +113,11 @@ def _equivalences(comparison: Comparison) -> Iterator[RenderableType]:
         rows.add_row(*_equivalence_cells(pair))
     yield rows
     yield from left_out(len(shown), len(known), "pairs of groups")
+    kinds = {pair.equivalence.paired for pair in known if pair.equivalence}
+    ways = {True: "paired by seed", False: "Welch's, runs taken as independent"}
     yield (
-        "Equivalent within: the smallest margin that two one-sided Welch t-tests at 5 % support, "
-        "runs taken as independent."
+        "Equivalent within: the smallest margin that two one-sided t-tests at 5 % support, "
+        f"{'; or '.join(ways[kind] for kind in sorted(kinds, reverse=True))}."
     )
 
 

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,8 +71,8 @@ def test_the_articles_files_are_found_to_hold_copies_and_an_effect_of_workers(ar
         "deterministic_TPU_TPU_bf16_True_amp_False_w4_detFalse",
     } in copies
     (workers,) = [effect for effect in found.effects if effect.field == "workers"]
-    assert (workers.reference, workers.value, workers.num_matches) == (0, 4, 8)
-    assert workers.max_difference < -0.9
+    assert (workers.first, workers.second, workers.num_matches) == (0, 4, 8)
+    assert workers.min_difference > 0.9
 
 
 def test_unfinished_runs_enter_pairs_but_no_group_and_no_verdict(make_result):
@@ -108,17 +109,45 @@ def test_of_too_many_pairs_the_extreme_ones_are_compared(make_result, monkeypatc
     assert len(found.pairs) < 6
 
 
-def test_groups_over_the_same_seeds_are_set_against_each_other(make_result):
+def test_groups_over_equal_seeds_are_paired_by_seed(make_result):
+    # The seeds are 5 pp apart, the frameworks 0.5, 0.6 and 0.7.
     results = [
-        make_result(seed=seed, framework=f, accuracy=(60.0, 70.0 + seed / 10 + (f == "jax")))
+        make_result(seed=seed, framework=f, accuracy=(60.0, 65.0, 60 + 5 * seed + apart))
         for seed in (1, 2, 3)
-        for f in ("jax", "torch")
+        for f, apart in (("jax", 0.4 + seed / 10), ("torch", 0.0))
     ]
     (pair,) = compare(results, threshold=70.0).group_pairs
-    assert pair.difference == 1.0
+    assert pair.difference == 0.6
     assert pair.equivalence is not None
-    assert pair.equivalence.low < 1.0 < pair.equivalence.high
+    assert pair.equivalence.paired
+    paired = scipy.stats.ttest_rel([0.5, 0.6, 0.7], [0.0] * 3).confidence_interval(0.90)
+    assert tuple(pair.equivalence)[:2] == pytest.approx((paired.low, paired.high))
     assert compare(results[:-1], threshold=70.0).group_pairs == ()
+
+
+def test_runs_of_one_seed_are_not_paired(make_result):
+    results = [
+        make_result(framework=f, accuracy=(60.0, 65.0, 70.0 + i / 10))
+        for i, f in enumerate(["jax", "torch"] * 2)
+    ]
+    (pair,) = compare(results, threshold=70.0).group_pairs
+    assert pair.equivalence is not None
+    assert not pair.equivalence.paired
+
+
+def test_copies_count_once_in_a_group(make_result):
+    finals = [70.0, 70.0, 70.0, 73.0]
+    found = compare([make_result(accuracy=(60.0, 65.0, x)) for x in finals], threshold=70.0)
+    (group,) = found.groups
+    assert (group.members, group.num_distinct) == ((0, 1, 2, 3), 2)
+    assert group.pool.members == (0, 3)
+    assert group.pool.spread.mean_accuracy == 71.5
+
+
+def test_a_group_of_copies_alone_keeps_its_category(make_result):
+    (group,) = compare([make_result(), make_result()], threshold=70.0).groups
+    assert (group.num_distinct, group.pool.members) == (1, (0, 1))
+    assert group.pool.category == "Bit-exact"
 
 
 def test_predictions_that_cannot_be_read_are_left_out_with_a_warning(make_result):

@@ -113,16 +113,22 @@ def test_the_lowest_pair_is_named():
 
 
 @pytest.mark.parametrize(
-    "test_accuracies", [[[77.1] * 10, [60.0, *[77.1] * 9]], [[70.0], [71.0]], [[60.0, 70.0]]]
+    "test_accuracies",
+    [
+        [[77.1] * 10, [60.0, *[77.1] * 9]],
+        [[70.0], [71.0]],
+        [[60.0, 70.0], [70.0, 60.0]],
+        [[60.0, 70.0, 75.0]],
+    ],
 )
-def test_correlation_of_a_constant_curve_one_epoch_or_one_run_is_undefined(test_accuracies):
+def test_correlation_of_a_constant_curve_two_epochs_or_one_run_is_undefined(test_accuracies):
     found = curves.correlations(np.array(test_accuracies))
     assert (found.mean, found.lowest, found.lowest_pair) == (None, None, None)
 
 
 def test_pearson_of_two_curves():
-    assert curves.pearson(np.array([1.0, 2.0]), np.array([5.0, 3.0])) == -1.0
-    assert curves.pearson(np.array([1.0, 2.0]), np.array([5.0, 5.0])) is None
+    assert curves.pearson(np.array([1.0, 2.0, 3.0]), np.array([5.0, 4.0, 3.0])) == -1.0
+    assert curves.pearson(np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.0, 5.0])) is None
 
 
 def test_a_difference_of_a_hundredth_is_not_less_than_one():
@@ -154,6 +160,21 @@ def test_equivalence_agrees_with_scipys_welch_interval():
     welch = scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.90)
     assert (found.low, found.high) == pytest.approx((welch.low, welch.high), rel=1e-9)
     assert found.margin == max(-found.low, found.high)
+    assert not found.paired
+
+
+def test_paired_equivalence_agrees_with_scipys_paired_interval():
+    a, b = [94.01, 94.12, 93.95, 94.20], [93.90, 94.05, 93.80, 94.16]
+    found = curves.paired_equivalence([x - y for x, y in zip(a, b, strict=True)])
+    assert found is not None
+    paired = scipy.stats.ttest_rel(a, b).confidence_interval(0.90)
+    assert (found.low, found.high) == pytest.approx((paired.low, paired.high), rel=1e-9)
+    assert found.paired
+
+
+@pytest.mark.parametrize("differences", [[0.3], [0.3, 0.3, 0.3]])
+def test_paired_equivalence_is_unknown_with_one_seed_or_no_spread(differences):
+    assert curves.paired_equivalence(differences) is None
 
 
 def test_equivalence_is_unknown_without_spread_or_with_one_run():
