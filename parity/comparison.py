@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.article.figures import Figures, figures
 from parity.bits import Twins, twins
 from parity.curves import Equivalence, difference, equivalence, mean, paired_equivalence
 from parity.effects import Effect, effects
@@ -87,6 +88,8 @@ class Comparison:
     differences: tuple[Difference, ...]
     effects: tuple[Effect, ...]
     """Of the settings that differ between finished runs."""
+    article: Figures | None
+    """What the article publishes of its files; None where none is compared."""
     warnings: tuple[str, ...]
 
 
@@ -157,6 +160,7 @@ def compare(results: Sequence[Result], *, by: Sequence[str] = (), threshold: flo
         twins=tuple(copies),
         differences=tuple(differences(results)),
         effects=tuple(effects([results[i] for i in finished])),
+        article=figures(results, threshold=threshold),
         warnings=tuple(warnings),
     )
 

@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 from parity.comparison import Comparison
 from parity.console import WIDTH
 from parity.tables.agreement import pairs, verdict
+from parity.tables.article import article
 from parity.tables.differences import effects, what_differs
 from parity.tables.groups import groups
 from parity.tables.reading import warnings, what_was_read
@@ -15,7 +16,8 @@ from parity.tables.reading import warnings, what_was_read
 
 def render(comparison: Comparison) -> Iterator[RenderableType]:
     """Yield the parts of the report, in the order in which they are read."""
-    for part in (what_was_read, warnings, groups, verdict, pairs, effects, what_differs):
+    parts = (what_was_read, warnings, verdict, groups, article, pairs, effects, what_differs)
+    for part in parts:
         yield from part(comparison)
 
 

@@ -160,3 +160,22 @@ def test_the_published_files_fit_and_name_their_copies(article_results):
     assert max(map(len, text.splitlines())) <= 100
     assert " ".join(text.split()).count("equal in every bit of all 40 logged figures") == 3
     assert re.search(r"workers +0 - 4 +8 +\+1\.683", text)
+
+
+def test_the_published_figures_stand_in_compact_tables(article_results):
+    text = report(reading.read([article_results]).results)
+    tables = text[text.index("The article's figures") : text.index("Pairs:")]
+    assert len(tables.splitlines()) < 70
+    for row in (
+        r"TPU +2 +78\.4550 +0\.0050 +78\.45 +78\.46 +0\.01 +0\.985354 +epoch 3 +5\.510",
+        r"all +16 +77\.8906 +0\.2688 +77\.59 +78\.46 +0\.87 +0\.985069",
+        r"A100 +0\.9788 +0\.9982 +- +0\.9986 +0\.9934 +0\.9903 +76\.00 +70\.33 +68\.88",
+        r"mean +76\.60 +72\.68 +69\.09",
+        r"workers 4 +- +- +76\.38±\.51/3 +76\.11±\.07/2 +76\.56±\.11/2 +76\.73±\.09/2",
+        r"on, off, 4 +- +- +77\.07/1 +- +- +-",
+    ):
+        assert re.search(row, tables), row
+
+
+def test_runs_alone_have_no_table_of_the_article(cases):
+    assert "The article's figures" not in report(cases["bitwise"])
