@@ -1,6 +1,6 @@
 """Compare runs: groups, verdict, pairs, and what differs.
 
-python -m parity.compare PATH... [--by FIELD...] [--threshold 70] [--out DIR] [--json]
+python -m parity.compare PATH... [--by FIELD...] [--threshold 70] [--published] [--out DIR] [--json]
 """
 
 import sys
@@ -22,6 +22,7 @@ def compare(
     *,
     by: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD...")] = (),
     threshold: float = 70.0,
+    published: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     out: Path | None = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
@@ -32,6 +33,8 @@ def compare(
         by: Fields to group by, such as framework platform seed: any setting or any field of the
             environment. Default: treatments that differ; for the article's files, its groups.
         threshold: Report the first epoch with this test accuracy, percent.
+        published: Set the groups beside the article's devices, whose published figures come with
+            this package.
         out: Also write comparison.json and comparison.txt into this folder.
         json: Print one JSON document at full precision, and nothing else.
     """
@@ -49,7 +52,12 @@ def compare(
     reading = results.read(paths)
     for message in reading.skipped:
         print(f"warning: skipped: {message}", file=sys.stderr)
-    comparison = comparing.compare(reading.results, by=by, threshold=threshold)
+    article = None
+    if published:
+        from parity.article.published import published as published_files
+
+        article = published_files()
+    comparison = comparing.compare(reading.results, by=by, threshold=threshold, published=article)
     # Before anything is printed: a reader that goes away (head, less) ends the command.
     written = () if out is None else write(out, comparison)
     if json:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from parity.article.beside import Published, beside
 from parity.article.figures import Figures, figures
+from parity.article.files import ArticleFile
 from parity.bits import Twins, twins
 from parity.curves import Equivalence, difference, equivalence, mean, paired_equivalence
 from parity.effects import Effect, effects
@@ -90,10 +92,18 @@ class Comparison:
     """Of the settings that differ between finished runs."""
     article: Figures | None
     """What the article publishes of its files; None where none is compared."""
+    published: Published | None
+    """Groups beside the article's devices; None where it was not asked for."""
     warnings: tuple[str, ...]
 
 
-def compare(results: Sequence[Result], *, by: Sequence[str] = (), threshold: float) -> Comparison:
+def compare(
+    results: Sequence[Result],
+    *,
+    by: Sequence[str] = (),
+    threshold: float,
+    published: Sequence[ArticleFile] | None = None,
+) -> Comparison:
     """Compare results with one another.
 
     Only finished runs enter groups and pooled figures: a failed or running run has no final
@@ -103,6 +113,7 @@ def compare(results: Sequence[Result], *, by: Sequence[str] = (), threshold: flo
         results: At least one.
         by: Fields to group by; empty for `default_grouping`.
         threshold: Test accuracy that counts as reached, percent.
+        published: The article's files, to set the groups beside its devices.
 
     Raises:
         UserError: If no result has a field of `by`.
@@ -161,6 +172,11 @@ def compare(results: Sequence[Result], *, by: Sequence[str] = (), threshold: flo
         differences=tuple(differences(results)),
         effects=tuple(effects([results[i] for i in finished])),
         article=figures(results, threshold=threshold),
+        published=(
+            None
+            if published is None
+            else beside(results, [group.pool.members for group in groups], published)
+        ),
         warnings=tuple(warnings),
     )
 

@@ -11,14 +11,21 @@ from parity.tables.agreement import pairs, verdict
 from parity.tables.article import article
 from parity.tables.differences import effects, what_differs
 from parity.tables.groups import groups
+from parity.tables.published import published
 from parity.tables.reading import warnings, what_was_read
 
 
 def render(comparison: Comparison) -> Iterator[RenderableType]:
     """Yield the parts of the report, in the order in which they are read."""
-    parts = (what_was_read, warnings, verdict, groups, article, pairs, effects, what_differs)
-    for part in parts:
-        yield from part(comparison)
+    yield from what_was_read(comparison)
+    yield from warnings(comparison)
+    yield from verdict(comparison)
+    yield from groups(comparison)
+    yield from published(comparison)
+    yield from article(comparison)
+    yield from pairs(comparison)
+    yield from effects(comparison)
+    yield from what_differs(comparison)
 
 
 def as_text(comparison: Comparison) -> str:

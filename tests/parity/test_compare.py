@@ -116,6 +116,15 @@ def test_the_articles_files_print_the_headline_group(command, article_results):
     assert "cannot be checked from the files" in " ".join(out.split())
 
 
+def test_published_sets_runs_beside_the_articles_devices_without_its_files(command, two_runs):
+    status, out, _ = command(two_runs, "--published")
+    assert status == 0
+    assert "Group A is not comparable with them: epochs 5, the article's is 10." in out
+    status, out, _ = command(two_runs, "--published", "--json")
+    assert len(json.loads(out)["published"]["devices"]) == 18
+    assert json.loads(command(two_runs, "--json")[1])["published"] is None
+
+
 def test_help_needs_no_numpy():
     probe = "import sys, parity.compare; print('numpy' in sys.modules, 'rich.table' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True, text=True)
