@@ -12,7 +12,9 @@ import numpy as np
 from parity.article.beside import Published, beside
 from parity.article.figures import Figures, figures
 from parity.article.files import ArticleFile
+from parity.audit import Audit, audit
 from parity.bits import Twins, twins
+from parity.contrasts import distinct
 from parity.curves import Equivalence, difference, equivalence, mean, paired_equivalence
 from parity.effects import Effect, effects
 from parity.errors import UserError
@@ -90,6 +92,8 @@ class Comparison:
     differences: tuple[Difference, ...]
     effects: tuple[Effect, ...]
     """Of the settings that differ between finished runs."""
+    audit: Audit
+    """What the finished runs can show at all."""
     article: Figures | None
     """What the article publishes of its files; None where none is compared."""
     published: Published | None
@@ -120,7 +124,8 @@ def compare(
     """
     _check_fields(results, by)
     kinds = dict.fromkeys(result.kind for result in results)
-    fields = {kind: tuple(by) or default_grouping(results, kind) for kind in kinds}
+    defaults = {kind: default_grouping(results, kind) for kind in kinds}
+    fields = {kind: tuple(by) or defaults[kind] for kind in kinds}
     sets = comparable_sets(results)
     set_of = {i: number for number, members in enumerate(sets) for i in members}
     predictions, warnings = _predictions(results)
@@ -142,14 +147,14 @@ def compare(
     original = {i: twin.members[0] for twin in copies for i in twin.members}
     groups: list[Group] = []
     for values, members in _grouped(results, finished, fields):
-        distinct = list({original.get(i, i): i for i in reversed(members)}.values())[::-1]
+        once = list({original.get(i, i): i for i in reversed(members)}.values())[::-1]
         groups.append(
             Group(
                 values=values,
                 members=tuple(members),
-                num_distinct=len(distinct),
+                num_distinct=len(once),
                 sets=tuple(sorted({set_of[i] for i in members})),
-                pool=pooled(distinct if len(distinct) > 1 else members),
+                pool=pooled(once if len(once) > 1 else members),
             )
         )
     usable = [i for i, result in enumerate(results) if len(result.curves)]
@@ -170,7 +175,15 @@ def compare(
         num_pairs=num_pairs,
         twins=tuple(copies),
         differences=tuple(differences(results)),
-        effects=tuple(effects([results[i] for i in finished])),
+        effects=tuple(effects([results[i] for i in distinct(results, finished, copies)])),
+        audit=audit(
+            results,
+            finished,
+            sets=sets,
+            twins=copies,
+            groups=[group.members for group in groups],
+            experiment=defaults,
+        ),
         article=figures(results, threshold=threshold),
         published=(
             None
@@ -240,16 +253,11 @@ def _group_pairs(
         first, second = (
             {i: float(results[i].curves.test_accuracy[last]) for i in p.members} for p in pools
         )
-        sets = groups[a].sets
         # Sets that seeds alone tell apart pair the groups: what a seed does cancels.
+        sets = groups[a].sets
         if len(sets) > 1 and len({results[i].seed for i in first}) == len(sets):
-            apart = [
-                difference(
-                    mean([x for i, x in first.items() if set_of[i] == number]),
-                    mean([x for i, x in second.items() if set_of[i] == number]),
-                )
-                for number in sets
-            ]
+            one, other = _by_set(first, set_of), _by_set(second, set_of)
+            apart = [difference(mean(one[number]), mean(other[number])) for number in sets]
             found, between = mean(apart), paired_equivalence(apart)
         else:
             one, other = list(first.values()), list(second.values())
@@ -258,6 +266,13 @@ def _group_pairs(
             GroupPair(groups=(a, b), difference=difference(found, 0.0), equivalence=between)
         )
     return pairs
+
+
+def _by_set(final: dict[int, float], set_of: dict[int, int]) -> dict[int, list[float]]:
+    by_set: dict[int, list[float]] = defaultdict(list)
+    for i, accuracy in final.items():
+        by_set[set_of[i]].append(accuracy)
+    return by_set
 
 
 def _choose_pairs(

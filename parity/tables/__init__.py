@@ -9,6 +9,7 @@ from parity.comparison import Comparison
 from parity.console import WIDTH
 from parity.tables.agreement import pairs, verdict
 from parity.tables.article import article
+from parity.tables.audit import audit
 from parity.tables.differences import effects, what_differs
 from parity.tables.groups import groups
 from parity.tables.published import published
@@ -20,6 +21,7 @@ def render(comparison: Comparison) -> Iterator[RenderableType]:
     yield from what_was_read(comparison)
     yield from warnings(comparison)
     yield from verdict(comparison)
+    yield from audit(comparison)
     yield from groups(comparison)
     yield from published(comparison)
     yield from article(comparison)

@@ -159,7 +159,7 @@ def test_the_published_files_fit_and_name_their_copies(article_results):
     text = report(reading.read([article_results]).results)
     assert max(map(len, text.splitlines())) <= 100
     assert " ".join(text.split()).count("equal in every bit of all 40 logged figures") == 3
-    assert re.search(r"workers +0 - 4 +8 +\+1\.683", text)
+    assert re.search(r"workers +0 - 4 +7 +\+1\.690", text)
 
 
 def test_the_published_figures_stand_in_compact_tables(article_results):

@@ -1,0 +1,254 @@
+"""What the runs can show at all, in words for readers without statistics, then in tables."""
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+
+from parity.audit import Audit, Contested
+from parity.comparison import Comparison
+from parity.confounding import Confounded, Mixture
+from parity.contrasts import Contrast
+from parity.noise import LEVEL, MARGIN, MAX_RUNS_NEEDED, Contest
+from parity.tables.notation import (
+    MAX_ROWS,
+    MAX_VALUES,
+    figure,
+    heading,
+    indented,
+    left_out,
+    letters,
+    narrow_table,
+    runs,
+    short,
+)
+
+PLURAL = {"platform": "devices", "framework": "frameworks"}
+
+MAX_CONTESTS = 8
+"""Experiments shown; those with fewer runs stand in the JSON document."""
+
+
+def audit(comparison: Comparison) -> Iterator[RenderableType]:
+    """Yield what the finished runs can show, and what they cannot."""
+    found = comparison.audit
+    everything = comparison.pooled
+    if found.num_runs < 2 or (everything and everything.agreement and everything.agreement.bitwise):
+        return
+    yield heading("What these runs can show")
+    yield from _copies(found)
+    for field in PLURAL:
+        contests = [c for c in found.contests if c.field == field]
+        if contests:
+            yield contest_in_words(contests[0], _experiment(comparison, contests[0]))
+    yield from _streams(found)
+    for entry in found.confounded[:MAX_VALUES]:
+        yield _confounded(entry)
+    yield from left_out(MAX_VALUES, len(found.confounded), "settings that never changed alone")
+    yield from _mixtures(found)
+    yield from _contests(comparison)
+    yield from _contrasts(found)
+
+
+def _copies(found: Audit) -> Iterator[RenderableType]:
+    if found.num_distinct < found.num_runs:
+        yield (
+            f"{found.num_runs:,} runs are {found.num_distinct:,} distinct ones. Copies, equal in "
+            "every bit, are good news about determinism, but no further evidence: they count once."
+        )
+    unlike = [copies for copies in found.copies if copies.unlike]
+    for copies in unlike[:MAX_VALUES]:
+        yield (
+            f"{runs(copies.members).capitalize()} are copies though their records differ in "
+            f"{' and '.join(copies.unlike)}: that had no effect, or a record is wrong."
+        )
+    yield from left_out(MAX_VALUES, len(unlike), "sets of such copies")
+
+
+def _experiment(comparison: Comparison, contested: Contested) -> str:
+    """Return a short name for the runs: that of their group, or what they have in common."""
+    for position, group in enumerate(comparison.groups):
+        if group.values == contested.values:
+            return f"group {letters(position)}"
+    alike = [c.values for c in comparison.audit.contests if c.field == contested.field]
+    varying = [n for n in contested.values if len({str(v.get(n)) for v in alike}) > 1]
+    return short(" ".join(str(contested.values[name]) for name in varying) or "all", 30)
+
+
+def contest_in_words(contested: Contested, experiment: str) -> str:
+    """Return whether the devices, or the frameworks, differ by more than noise, in sentences.
+
+    Args:
+        contested: What was held against the noise.
+        experiment: Name of the runs.
+    """
+    contest = contested.contest
+    what = PLURAL[contested.field]
+    first, second, apart, low, high = contest.largest
+    question = f"Do {what} differ?"
+    where = (
+        f" ({experiment}: {contest.num_runs} runs that compare, on {len(contest.levels)} {what})"
+    )
+    if apart == 0 and not contest.noise_std:
+        return f"{question} Not at all{where}: accuracies are equal wherever all else is."
+    gap = f"{first} and {second} are farthest apart, by {apart:.2f} pp"
+    if contest.noise_std is None or low is None or high is None:
+        return (
+            f"{question} These runs cannot tell{where}: nothing was repeated, so what chance does "
+            f"is unknown. {gap[0].upper() + gap[1:]}. It takes repeats, best with other seeds."
+        )
+    noise = (
+        "Repeats agree exactly"
+        if contest.noise_std == 0
+        else f"By chance alone a run ends about {contest.noise_std:.2f} pp off"
+    )
+    answer = "Yes, by more than chance explains" if contest.shown else "Not shown"
+    if not contest.shown and contest.lowest_p_value >= LEVEL:
+        return (
+            f"{question} These runs cannot tell{where}: even the clearest result would come by "
+            f"chance {_share(contest.lowest_p_value)}. {noise}; {gap}. {_needed(contest, what)}"
+        )
+    return (
+        f"{question} {answer}{where}. {noise}; {gap}, and the true difference lies, with 95 % "
+        f"confidence, between {low:+.2f} and {high:+.2f} pp. Dealing the accuracies out anew sets "
+        f"{what} as far apart {_share(contest.p_value)}. {_needed(contest, what)}"
+    )
+
+
+def _share(p_value: float) -> str:
+    if p_value < 0.01:
+        return "in fewer than 1 of 100 cases"
+    return f"in {100 * p_value:.0f} of 100 cases"
+
+
+def _needed(contest: Contest, what: str) -> str:
+    if not contest.noise_std or contest.detectable is None:
+        return ""
+    seen = (
+        ""
+        if contest.lowest_p_value >= LEVEL
+        else f"Runs as few as these show a difference of {contest.detectable:.2f} pp in 8 of 10 "
+        "studies, and seldom a smaller one. "
+    )
+    needed = (
+        f"more than {MAX_RUNS_NEEDED:,}"
+        if contest.runs_needed is None
+        else f"{contest.runs_needed:,}"
+    )
+    return f"{seen}A firm answer about {MARGIN:g} pp takes {needed} runs on each of the {what}."
+
+
+def _streams(found: Audit) -> Iterator[RenderableType]:
+    """Yield what another stream does, beside what devices and repeats do."""
+    for contrast in [c for c in found.contrasts if c.other_stream][:MAX_VALUES]:
+        beside = [
+            f"{name} {other.typical:.2f} pp"
+            for other in found.contrasts
+            if (name := {"platform": "another device", None: "a mere repeat"}.get(other.field, ""))
+            and other.optimizer == contrast.optimizer
+        ]
+        compared = f" (beside it: {', '.join(beside)})" if beside else ""
+        why = (
+            "Runs of different seeds draw"
+            if contrast.field == "seed"
+            else f"Runs with another value of {contrast.field} draw"
+        )
+        yield (
+            f"{why} other random numbers and are no evidence of hardware: such a pair, "
+            f"{_with(contrast)}equal in all else, is typically {contrast.typical:.2f} pp apart"
+            f"{compared}."
+        )
+
+
+def _with(contrast: Contrast) -> str:
+    return f"both with {contrast.optimizer}, " if contrast.optimizer else ""
+
+
+def _confounded(entry: Confounded) -> str:
+    what = entry.field if entry.value is None else f"{entry.field} {short(entry.value, 24)}"
+    others = " and ".join(entry.others)
+    where = f" on {entry.platform}" if entry.platform else ""
+    return (
+        f"Confounded: {what} changed{where} only together with {others} (most alike: "
+        f"{runs(entry.pair)}): no run says which of them did it."
+    )
+
+
+def _mixtures(found: Audit) -> Iterator[RenderableType]:
+    uneven = [entry for entry in found.mixtures if not entry.balanced]
+    if not uneven:
+        return
+    yield "Means over unlike settings in unlike numbers, whose differences may be the settings':"
+    groups: dict[str, list[str]] = {}
+    for entry in uneven:
+        groups.setdefault(_mixture(entry), []).append(letters(entry.group))
+    for text, names in list(groups.items())[:MAX_VALUES]:
+        yield indented(f"{'groups' if len(names) > 1 else 'group'} {', '.join(names)}: {text}")
+    yield from left_out(MAX_VALUES, len(groups), "kinds of such groups")
+
+
+def _mixture(entry: Mixture) -> str:
+    parts = []
+    for field, counts in entry.mixed:
+        if len(entry.mixed) > 1 and len({number for _, number in counts}) == 1:
+            continue
+        shown = [f"{short(value, 16)} ({number})" for value, number in counts[: MAX_VALUES + 2]]
+        more = ["..."] if len(counts) > MAX_VALUES + 2 else []
+        parts.append(f"{field} {', '.join(shown + more)}")
+    return "; ".join(parts) or "combinations of settings in unlike numbers"
+
+
+def _contests(comparison: Comparison) -> Iterator[RenderableType]:
+    contests = comparison.audit.contests
+    # One experiment has been told in words.
+    if len(contests) == len({contested.field for contested in contests}):
+        return
+    rows = narrow_table(
+        *("", "of", ">n", ">noise,\npp", "farthest", ">pp", ">95 % CI, pp", ">p"),
+        *(">shows,\npp", f">n for\n{MARGIN:g} pp"),
+    )
+    for contested in contests[:MAX_CONTESTS]:
+        contest = contested.contest
+        first, second, apart, low, high = contest.largest
+        rows.add_row(
+            PLURAL[contested.field],
+            _experiment(comparison, contested),
+            str(contest.num_runs),
+            figure(contest.noise_std, 2, "?"),
+            f"{short(first, 10)} - {short(second, 10)}",
+            f"{apart:.2f}",
+            "" if low is None or high is None else f"{low:+.1f} to {high:+.1f}",
+            "" if contest.noise_std is None else f"{contest.p_value:.3f}",
+            figure(contest.detectable, 1),
+            "" if contest.runs_needed is None else f"{contest.runs_needed:,}",
+        )
+    yield rows
+    yield from left_out(MAX_CONTESTS, len(contests), "experiments")
+    yield (
+        "Noise: std of one run within blocks of equal settings and seed; ?: nothing was repeated. "
+        "CI: over all pairs (Bonferroni). p: permutation test. Shows: with power 80 %. n: on each."
+    )
+
+
+def _contrasts(found: Audit) -> Iterator[RenderableType]:
+    if not found.contrasts:
+        return
+    rows = narrow_table(
+        *("runs that differ in", "both with", ">pairs", ">typically, pp", ">at most, pp"),
+        "for instance",
+    )
+    for contrast in found.contrasts[:MAX_ROWS]:
+        stream = " (another stream)" if contrast.other_stream else ""
+        rows.add_row(
+            "nothing (repeats)" if contrast.field is None else f"{contrast.field}{stream}",
+            contrast.optimizer or "",
+            f"{contrast.num_pairs:,}",
+            figure(contrast.typical, 2),
+            figure(contrast.largest, 2),
+            ", ".join(f"{a + 1} & {b + 1}" for a, b in contrast.examples[:3]),
+        )
+    yield rows
+    yield from left_out(MAX_ROWS, len(found.contrasts), "kinds of pairs")
+    yield (
+        "All else is equal in these pairs, as far as recorded. Typically: root mean square of the "
+        "difference in final accuracy."
+    )
