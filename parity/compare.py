@@ -54,6 +54,11 @@ def compare(
         print(f"warning: skipped: {message}", file=sys.stderr)
     article = None
     if published:
+        if all(result.kind == "article" for result in reading.results):
+            raise UserError(
+                "--published sets runs of this project beside the article's devices, but only the "
+                "article's own files are given. Give run folders too, or leave --published out."
+            )
         from parity.article.published import published as published_files
 
         article = published_files()

@@ -40,10 +40,8 @@ def audit(comparison: Comparison) -> Iterator[RenderableType]:
         contests = [c for c in found.contests if c.field == field]
         if contests:
             yield contest_in_words(contests[0], _experiment(comparison, contests[0]))
-    yield from _streams(found)
-    for entry in found.confounded[:MAX_VALUES]:
-        yield _confounded(entry)
-    yield from left_out(MAX_VALUES, len(found.confounded), "settings that never changed alone")
+    yield from _streams(comparison)
+    yield from _confounded(found)
     yield from _mixtures(found)
     yield from _contests(comparison)
     yield from _contrasts(found)
@@ -71,7 +69,7 @@ def _experiment(comparison: Comparison, contested: Contested) -> str:
             return f"group {letters(position)}"
     alike = [c.values for c in comparison.audit.contests if c.field == contested.field]
     varying = [n for n in contested.values if len({str(v.get(n)) for v in alike}) > 1]
-    return short(" ".join(str(contested.values[name]) for name in varying) or "all", 30)
+    return short(" ".join(str(contested.values[name]) for name in varying) or "all", 18)
 
 
 def contest_in_words(contested: Contested, experiment: str) -> str:
@@ -137,40 +135,51 @@ def _needed(contest: Contest, what: str) -> str:
     return f"{seen}A firm answer about {MARGIN:g} pp takes {needed} runs on each of the {what}."
 
 
-def _streams(found: Audit) -> Iterator[RenderableType]:
+def _streams(comparison: Comparison) -> Iterator[RenderableType]:
     """Yield what another stream does, beside what devices and repeats do."""
-    for contrast in [c for c in found.contrasts if c.other_stream][:MAX_VALUES]:
+    contrasts = comparison.audit.contrasts
+    for contrast in [c for c in contrasts if c.other_stream][:MAX_VALUES]:
         beside = [
             f"{name} {other.typical:.2f} pp"
-            for other in found.contrasts
+            for other in contrasts
             if (name := {"platform": "another device", None: "a mere repeat"}.get(other.field, ""))
             and other.optimizer == contrast.optimizer
         ]
         compared = f" (beside it: {', '.join(beside)})" if beside else ""
-        why = (
-            "Runs of different seeds draw"
-            if contrast.field == "seed"
-            else f"Runs with another value of {contrast.field} draw"
-        )
         yield (
-            f"{why} other random numbers and are no evidence of hardware: such a pair, "
-            f"{_with(contrast)}equal in all else, is typically {contrast.typical:.2f} pp apart"
-            f"{compared}."
+            f"{_who(comparison, contrast)} draw other random numbers: they cannot be compared as "
+            f"evidence of hardware. Such a pair, {_with(contrast)}equal in all else, is typically "
+            f"{contrast.typical:.2f} pp apart{compared}."
         )
+
+
+def _who(comparison: Comparison, contrast: Contrast) -> str:
+    if contrast.field == "seed":
+        return "Runs of different seeds"
+    a, b = (comparison.results[i] for i in contrast.examples[0])
+    values = " and ".join(short(r.facts.get(contrast.field or ""), 16) for r in (a, b))
+    unrecorded = ", by that setting, for the files do not record it," if not a.fingerprints else ""
+    return f"Runs with {contrast.field} {values}{unrecorded}"
 
 
 def _with(contrast: Contrast) -> str:
     return f"both with {contrast.optimizer}, " if contrast.optimizer else ""
 
 
-def _confounded(entry: Confounded) -> str:
-    what = entry.field if entry.value is None else f"{entry.field} {short(entry.value, 24)}"
-    others = " and ".join(entry.others)
-    where = f" on {entry.platform}" if entry.platform else ""
-    return (
-        f"Confounded: {what} changed{where} only together with {others} (most alike: "
-        f"{runs(entry.pair)}): no run says which of them did it."
-    )
+def _confounded(found: Audit) -> Iterator[RenderableType]:
+    told: list[Confounded] = []
+    for entry in found.confounded:
+        # Of two settings that changed only together, one sentence speaks for both.
+        if not any(entry.pair == e.pair and entry.field in e.others for e in told):
+            told.append(entry)
+    for entry in told[:MAX_VALUES]:
+        what = entry.field if entry.value is None else f"{entry.field} {short(entry.value, 24)}"
+        where = f" on {entry.platform}" if entry.platform else ""
+        yield (
+            f"Confounded: {what} changed{where} only together with {' and '.join(entry.others)} "
+            f"(most alike: {runs(entry.pair)}): no run says which of them did it."
+        )
+    yield from left_out(MAX_VALUES, len(told), "settings that never changed alone")
 
 
 def _mixtures(found: Audit) -> Iterator[RenderableType]:
@@ -198,14 +207,17 @@ def _mixture(entry: Mixture) -> str:
 
 
 def _contests(comparison: Comparison) -> Iterator[RenderableType]:
-    contests = comparison.audit.contests
-    # One experiment has been told in words.
+    everything = comparison.audit.contests
+    contests = [contested for contested in everything if contested.contest.noise_std is not None]
+    # One experiment of a kind has been told in words.
     if len(contests) == len({contested.field for contested in contests}):
         return
     rows = narrow_table(
-        *("", "of", ">n", ">noise,\npp", "farthest", ">pp", ">95 % CI, pp", ">p"),
+        *("", "in", ">n", ">noise,\npp", "farthest", ">pp", ">95 % CI, pp", ">p"),
         *(">shows,\npp", f">n for\n{MARGIN:g} pp"),
     )
+    for column in rows.columns:
+        column.no_wrap = True
     for contested in contests[:MAX_CONTESTS]:
         contest = contested.contest
         first, second, apart, low, high = contest.largest
@@ -213,18 +225,18 @@ def _contests(comparison: Comparison) -> Iterator[RenderableType]:
             PLURAL[contested.field],
             _experiment(comparison, contested),
             str(contest.num_runs),
-            figure(contest.noise_std, 2, "?"),
+            figure(contest.noise_std, 2),
             f"{short(first, 10)} - {short(second, 10)}",
             f"{apart:.2f}",
             "" if low is None or high is None else f"{low:+.1f} to {high:+.1f}",
-            "" if contest.noise_std is None else f"{contest.p_value:.3f}",
+            f"{contest.p_value:.3f}",
             figure(contest.detectable, 1),
             "" if contest.runs_needed is None else f"{contest.runs_needed:,}",
         )
     yield rows
-    yield from left_out(MAX_CONTESTS, len(contests), "experiments")
+    yield from left_out(min(len(contests), MAX_CONTESTS), len(everything), "experiments")
     yield (
-        "Noise: std of one run within blocks of equal settings and seed; ?: nothing was repeated. "
+        "Noise: std of one run within blocks of equal settings and seed. "
         "CI: over all pairs (Bonferroni). p: permutation test. Shows: with power 80 %. n: on each."
     )
 

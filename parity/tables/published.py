@@ -20,7 +20,7 @@ def published(comparison: Comparison) -> Iterator[RenderableType]:
     yield heading("Beside the article's devices")
     beside = [entry for entry in found.groups if not entry.reasons]
     if not found.groups:
-        yield "No group of runs to set beside them."
+        yield "No run is finished: there is no group to set beside them."
     if beside:
         yield (
             "The article's runs had other random streams and other initial weights, PyTorch alone, "

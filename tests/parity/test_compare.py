@@ -125,6 +125,12 @@ def test_published_sets_runs_beside_the_articles_devices_without_its_files(comma
     assert json.loads(command(two_runs, "--json")[1])["published"] is None
 
 
+def test_published_needs_runs_to_set_beside(command, article_results):
+    status, out, err = command(article_results, "--published")
+    assert (status, out) == (2, "")
+    assert err.endswith("Give run folders too, or leave --published out.\n")
+
+
 def test_help_needs_no_numpy():
     probe = "import sys, parity.compare; print('numpy' in sys.modules, 'rich.table' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True, text=True)
