@@ -100,7 +100,7 @@ def contest_in_words(contested: Contested, experiment: str) -> str:
         else f"By chance alone a run ends about {contest.noise_std:.2f} pp off"
     )
     answer = "Yes, by more than chance explains" if contest.shown else "Not shown"
-    if not contest.shown and contest.lowest_p_value >= LEVEL:
+    if contest.lowest_p_value >= LEVEL:
         return (
             f"{question} These runs cannot tell{where}: even the clearest result would come by "
             f"chance {_share(contest.lowest_p_value)}. {noise}; {gap}. {_needed(contest, what)}"

@@ -109,3 +109,6 @@ def test_a_full_design_is_balanced_and_seeds_are_no_mixture(make_result):
     assert found is not None
     assert found.balanced
     assert mixture(results, 0, [0, 1]) is None
+    unequal = mixture(results, 0, range(3))
+    assert unequal is not None
+    assert not unequal.balanced

@@ -102,10 +102,13 @@ def test_blocks_are_taken_out():
 
 
 def test_unconnected_devices_are_not_set_against_each_other():
-    runs = [("a", "1", 70.0), ("b", "1", 70.1), ("c", "2", 80.0), ("d", "2", 80.3)]
-    found = contested(*runs, ("a", "1", 70.05))
-    assert found.largest[:2] == ("d", "c")
-    assert found.largest.difference == pytest.approx(0.3)
+    # c stands 1 above a and b, f 1 below d and e; nothing is known of c against f.
+    high = [("a", "1", 70.0), ("b", "1", 70.0), ("c", "1", 71.0)]
+    low = [("d", "2", 70.0), ("e", "2", 70.0), ("f", "2", 69.0)]
+    found = contested(*high, *low)
+    assert found.largest.difference == pytest.approx(1.0)
+    assert {found.largest.first, found.largest.second} in ({"a", "c"}, {"b", "c"}, {"d", "f"})
+    assert found.levels == ("a", "b", "c", "d", "e", "f")
 
 
 def test_without_repeats_the_noise_is_unknown():
