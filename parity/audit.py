@@ -18,9 +18,10 @@ class Copies(NamedTuple):
     """Runs that agree in every bit."""
 
     members: tuple[int, ...]
+    digest: str | None
+    """SHA-256 of the final weights; None for files that record figures alone."""
     unlike: tuple[str, ...]
-    """Settings in which their records differ all the same: they had no effect, or a record is
-    wrong."""
+    """Settings, framework and platform too, in which their records differ all the same."""
 
 
 class Contested(NamedTuple):
@@ -31,6 +32,8 @@ class Contested(NamedTuple):
     """What the runs have in common: the fields of their group but platform and framework."""
     members: tuple[int, ...]
     """Positions of the runs, copies left out."""
+    num_copies: int
+    """Runs left out."""
     contest: Contest
 
 
@@ -79,6 +82,7 @@ def audit(
         copies=tuple(
             Copies(
                 twin.members,
+                twin.digest,
                 tuple(
                     dict.fromkeys(
                         name
@@ -94,7 +98,7 @@ def audit(
         mixtures=tuple(found for found in mixtures if found),
         contests=tuple(
             sorted(
-                _contests(results, once, set_of, experiment),
+                _contests(results, finished, once, set_of, experiment),
                 key=lambda found: (
                     CONTESTANTS.index(found.field),
                     -found.contest.num_runs,
@@ -106,24 +110,28 @@ def audit(
 
 def _contests(
     results: Sequence[Result],
-    members: Sequence[int],
+    finished: Sequence[int],
+    once: Sequence[int],
     set_of: dict[int, int],
     experiment: dict[str, tuple[str, ...]],
 ) -> list[Contested]:
-    names = differing(results, members)
-    found: list[Contested] = []
+    names = differing(results, once)
+    kept = set(once)
     families: dict[Hashable, tuple[dict[str, Any], list[int]]] = {}
-    for i in members:
+    for i in finished:
         fields = [n for n in experiment[results[i].kind] if n not in CONTESTANTS]
         values = {name: results[i].facts.get(name) for name in fields}
         families.setdefault(str(values), (values, []))[1].append(i)
+    found: list[Contested] = []
     for values, family in families.values():
+        members = [i for i in family if i in kept]
         for field in CONTESTANTS:
             result = contest(
-                [float(results[i].curves.test_accuracy[-1]) for i in family],
-                [str(results[i].facts[field]) for i in family],
-                [block_of(results, i, names, set_of, without=field) for i in family],
+                [float(results[i].curves.test_accuracy[-1]) for i in members],
+                [str(results[i].facts[field]) for i in members],
+                [block_of(results, i, names, set_of, without=field) for i in members],
             )
             if result is not None:
-                found.append(Contested(field, values, tuple(family), result))
+                copies = len(family) - len(members)
+                found.append(Contested(field, values, tuple(members), copies, result))
     return found

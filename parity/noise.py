@@ -148,7 +148,8 @@ def contest(
 def runs_needed(noise_std: float, num_levels: int, *, margin: float = MARGIN) -> int | None:
     """Return how many runs on each of some devices show a difference with a chance of 80 %.
 
-    Every block holds one run on each device; all pairs of devices are looked at.
+    Every block holds one run on each device; all pairs of devices are looked at; and there are
+    blocks enough for the permutation test to find anything at all: for two devices, six.
 
     Args:
         noise_std: Standard deviation of one run, pp.
@@ -161,6 +162,9 @@ def runs_needed(noise_std: float, num_levels: int, *, margin: float = MARGIN) ->
     pairs = math.comb(num_levels, 2)
 
     def enough(runs: int) -> bool:
+        # With every block in one order, so many arrangements are as clear: those of the names.
+        if math.factorial(num_levels) ** (1 - runs) >= LEVEL:
+            return False
         free = (num_levels - 1) * (runs - 1)
         return noise_std * math.sqrt(2 / runs) * _noncentrality(free, pairs) <= margin
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from parity.audit import Audit, Contested
+from parity.audit import Audit, Contested, Copies
 from parity.comparison import Comparison
 from parity.confounding import Confounded, Mixture
 from parity.contrasts import Contrast
@@ -18,6 +18,7 @@ from parity.tables.notation import (
     left_out,
     letters,
     narrow_table,
+    numbers,
     runs,
     short,
 )
@@ -53,13 +54,20 @@ def _copies(found: Audit) -> Iterator[RenderableType]:
             f"{found.num_runs:,} runs are {found.num_distinct:,} distinct ones. Copies, equal in "
             "every bit, are good news about determinism, but no further evidence: they count once."
         )
-    unlike = [copies for copies in found.copies if copies.unlike]
-    for copies in unlike[:MAX_VALUES]:
+    unlike: dict[tuple[str, ...], list[Copies]] = {}
+    for copies in found.copies:
+        if copies.unlike:
+            unlike.setdefault(copies.unlike, []).append(copies)
+    for fields, sets in list(unlike.items())[:MAX_VALUES]:
+        members = "; ".join(numbers(copies.members) for copies in sets[:MAX_VALUES])
+        more = f" and {len(sets) - MAX_VALUES:,} sets more" if len(sets) > MAX_VALUES else ""
+        # Figures alone do not say which it is; equal weights can only come of equal work.
+        doubt = "" if all(copies.digest for copies in sets) else ", or a record is wrong"
         yield (
-            f"{runs(copies.members).capitalize()} are copies though their records differ in "
-            f"{' and '.join(copies.unlike)}: that had no effect, or a record is wrong."
+            f"Runs {members}{more} agree in every bit though their records differ in "
+            f"{' and '.join(fields)}: that changed nothing{doubt}."
         )
-    yield from left_out(MAX_VALUES, len(unlike), "sets of such copies")
+    yield from left_out(MAX_VALUES, len(unlike), "sets of such runs")
 
 
 def _experiment(comparison: Comparison, contested: Contested) -> str:
@@ -88,27 +96,37 @@ def contest_in_words(contested: Contested, experiment: str) -> str:
     )
     if apart == 0 and not contest.noise_std:
         return f"{question} Not at all{where}: accuracies are equal wherever all else is."
-    gap = f"{first} and {second} are farthest apart, by {apart:.2f} pp"
-    if contest.noise_std is None or low is None or high is None:
-        return (
-            f"{question} These runs cannot tell{where}: nothing was repeated, so what chance does "
-            f"is unknown. {gap[0].upper() + gap[1:]}. It takes repeats, best with other seeds."
-        )
-    noise = (
-        "Repeats agree exactly"
-        if contest.noise_std == 0
-        else f"By chance alone a run ends about {contest.noise_std:.2f} pp off"
+    gap = (
+        f"{first} is {apart:.2f} pp above {second}"
+        if len(contest.levels) == 2
+        else f"the farthest apart, {first} and {second}, differ by {apart:.2f} pp"
     )
-    answer = "Yes, by more than chance explains" if contest.shown else "Not shown"
+    if contest.noise_std is None or low is None or high is None:
+        why = (
+            "repeats agree in every bit, so that only other seeds can say whether this is more "
+            "than one seed's chance"
+            if contested.num_copies
+            else "nothing was repeated, so what chance does is unknown; it takes repeats, best "
+            "with other seeds"
+        )
+        return f"{question} These runs cannot tell{where}: {gap}, but {why}."
+    noise = (
+        "repeats agree exactly"
+        if contest.noise_std == 0
+        else f"by chance alone a run ends about {contest.noise_std:.2f} pp off"
+    )
     if contest.lowest_p_value >= LEVEL:
         return (
-            f"{question} These runs cannot tell{where}: even the clearest result would come by "
-            f"chance {_share(contest.lowest_p_value)}. {noise}; {gap}. {_needed(contest, what)}"
+            f"{question} These runs cannot tell{where}: {gap}, {noise}, and even the clearest "
+            f"result would come by chance {_share(contest.lowest_p_value)}. "
+            f"{_needed(contest, what)}"
         )
+    answer = "Yes, by more than chance explains" if contest.shown else "Not shown"
+    unsettled = " (so which of them differ is not settled)" if contest.shown and low <= 0 else ""
     return (
-        f"{question} {answer}{where}. {noise}; {gap}, and the true difference lies, with 95 % "
-        f"confidence, between {low:+.2f} and {high:+.2f} pp. Dealing the accuracies out anew sets "
-        f"{what} as far apart {_share(contest.p_value)}. {_needed(contest, what)}"
+        f"{question} {answer}{where}: {gap}; {noise}. The true difference lies, with 95 % "
+        f"confidence, between {low:+.2f} and {high:+.2f} pp{unsettled}. Dealing the accuracies out "
+        f"anew sets {what} as far apart {_share(contest.p_value)}. {_needed(contest, what)}"
     )
 
 
@@ -242,7 +260,8 @@ def _contests(comparison: Comparison) -> Iterator[RenderableType]:
 
 
 def _contrasts(found: Audit) -> Iterator[RenderableType]:
-    if not found.contrasts:
+    # A single pair stands in the table of pairs.
+    if all(contrast.num_pairs == 1 for contrast in found.contrasts):
         return
     rows = narrow_table(
         *("runs that differ in", "both with", ">pairs", ">typically, pp", ">at most, pp"),

@@ -116,10 +116,13 @@ def test_planted_copies_are_counted_once(make_result):
     results = study(make_result, num_seeds=3)
     found = audited([*results, results[0], results[0]])
     assert (found.num_runs, found.num_distinct) == (8, 6)
-    assert found.copies == (((0, 6, 7), ()),)
+    (copies,) = found.copies
+    assert (copies.members, copies.unlike) == ((0, 6, 7), ())
     # A copy is no repeat: it would make the noise look smaller.
     assert None not in {contrast.field for contrast in found.contrasts}
-    assert found.contests == audited(results).contests
+    (contested,) = found.contests
+    assert contested.contest == audited(results).contests[0].contest
+    assert contested.num_copies == 2
 
 
 def test_a_setting_without_any_effect_is_told_from_a_copy(make_result):

@@ -182,6 +182,20 @@ def test_runs_needed_agree_with_the_paired_t_test():
     assert runs_needed(1 / math.sqrt(2), 2, margin=0.5) == 34
 
 
+@pytest.mark.parametrize("num_levels", [2, 3, 4])
+def test_the_runs_needed_can_show_something_at_all(num_levels):
+    devices = "abcd"[:num_levels]
+    needed = runs_needed(1e-6, num_levels)
+    assert needed is not None
+
+    def lowest(runs: int) -> float:
+        blocks = range(runs)
+        rows = [(d, str(s), 70.0 + s + i) for s in blocks for i, d in enumerate(devices)]
+        return contested(*rows).lowest_p_value
+
+    assert lowest(needed) < noise.LEVEL <= lowest(needed - 1)
+
+
 def test_hopeless_noise_needs_more_runs_than_anybody_makes():
     assert runs_needed(1e4, 2) is None
 
