@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -96,6 +97,20 @@ def test_the_order_of_the_runs_changes_no_bit(test_accuracies, random):
         assert getattr(one, name) == getattr(other, name)
     assert one.correlations.mean == other.correlations.mean
     assert one.correlations.lowest == other.correlations.lowest
+
+
+@given(groups)
+def test_the_sum_of_the_correlations_is_exact(test_accuracies):
+    every = np.array(test_accuracies)
+    varying = every[every.min(axis=1) != every.max(axis=1)]
+    if len(varying) < 2:
+        return
+    (block,) = curves._blocks(varying)
+    pairs = [float(block.r[i, j]) for j in range(len(varying)) for i in range(j)]
+    # Fractions are exact; what is below 2**-93 of a tiny r may be lost.
+    exact = sum(map(Fraction, pairs))
+    assert abs(Fraction(block.total(), 2**93) - exact) <= len(pairs) * Fraction(1, 2**94)
+    assert curves.correlations(every).mean == math.fsum(pairs) / len(pairs)
 
 
 def test_blocks_change_nothing(monkeypatch):
