@@ -17,6 +17,11 @@ from parity.data.pipeline import Batch
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+def pytest_addoption(parser) -> None:
+    """Let the tests of the exact operations run on another device than the CPU."""
+    parser.addoption("--device", default="cpu", help="where tests of operations compute: cpu, gpu")
+
+
 @pytest.fixture(scope="session")
 def cifar10_folder(tmp_path_factory) -> Path:
     """Return a folder with cifar-10-batches-bin, unpacked from ../shared, or skip."""

@@ -26,7 +26,7 @@ def product(engine, a, b):
     operands = (engine.operand(torch.tensor(x, dtype=torch.float64)) for x in (a, b))
     made = engine.product(*operands)
     assert made.dtype == torch.float64
-    return made.numpy().astype(np.int64)
+    return made.cpu().numpy().astype(np.int64)
 
 
 def integers(shape, largest):
@@ -54,7 +54,9 @@ def test_a_product_equals_that_of_int64(engine, operands):
 @few
 @given(integers((64,), LARGEST))
 def test_digits_are_small_and_stand_for_the_number(q):
-    found = ENGINES["int8"].operand(torch.tensor(q, dtype=torch.float64)).numpy().astype(np.int64)
+    found = (
+        ENGINES["int8"].operand(torch.tensor(q, dtype=torch.float64)).cpu().numpy().astype(np.int64)
+    )
     assert found.min() >= -64
     assert found.max() <= 64
     assert np.array_equal(sum(d * rules.BASE**i for i, d in enumerate(found)), q)
@@ -107,7 +109,7 @@ def test_a_convolution_has_the_same_bits_from_every_engine(kind, shapes, seed):
         leaves = [torch.tensor(a, requires_grad=True) for a in arrays]
         y = ops.Conv.apply(*leaves, engine)
         y.backward(grad)
-        return [t.detach().numpy().tobytes() for t in (y, *(leaf.grad for leaf in leaves))]
+        return [t.detach().cpu().numpy().tobytes() for t in (y, *(leaf.grad for leaf in leaves))]
 
     first, *others = map(bits, ENGINES.values())
     assert all(other == first for other in others)
@@ -133,7 +135,7 @@ def test_real_images_have_the_same_bits_from_every_engine():
         logits = model(images.contiguous(), torch.arange(20 * 2048).view(20, 2048) % 2 == 0)
         ops.CrossEntropy.apply(logits, labels).backward()
         tensors = logits, *(p.grad for p in model.parameters())
-        return [t.detach().numpy().tobytes() for t in tensors]
+        return [t.detach().cpu().numpy().tobytes() for t in tensors]
 
     first, *others = map(bits, ENGINES.values())
     assert len(set(first)) > 10  # not all of them zeros
@@ -141,4 +143,4 @@ def test_real_images_have_the_same_bits_from_every_engine():
 
 
 def test_the_chosen_engine_is_one_of_them():
-    assert engines.choose(torch.device("cpu")) in ENGINES
+    assert engines.choose(torch.get_default_device()) in ENGINES

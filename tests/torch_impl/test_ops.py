@@ -38,13 +38,13 @@ def differentiated(function, arrays, grad):
     inputs = [torch.tensor(a, requires_grad=True) for a in arrays]
     y = function(*inputs)
     y.backward(torch.tensor(grad))
-    return [y.detach().numpy(), *(x.grad.numpy() for x in inputs)]
+    return [t.detach().cpu().numpy() for t in (y, *(x.grad for x in inputs))]
 
 
 def plain(function, *arrays):
     """Return what the function makes of arrays."""
     made = function(*(torch.tensor(a) for a in arrays))
-    return [t.numpy() for t in (made if isinstance(made, tuple) else (made,))]
+    return [t.cpu().numpy() for t in (made if isinstance(made, tuple) else (made,))]
 
 
 def conv(x, weight, bias, g):
@@ -121,7 +121,7 @@ def updated(update, parameter, g, slots, step=None):
     parameter, g, *arrays = (torch.tensor(a) for a in (parameter, g, *slots.values()))
     state = dict(zip(slots, arrays, strict=True))
     update(parameter, g, state | ({} if step is None else {"step": torch.tensor(step)}), LR)
-    return [parameter.numpy(), *(a.numpy() for a in arrays)]
+    return [t.cpu().numpy() for t in (parameter, *arrays)]
 
 
 def adam(parameter, g, m, v, step):
