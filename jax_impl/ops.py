@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jax_impl import shards
 from jax_impl.engines import Engine
 from parity.exact.rules import SMALLEST_NORMAL, bias_corrections, operand_bits, term_bits
 from parity.exact.transcendental import (
@@ -68,7 +69,7 @@ def scale_of(x: Array, bits: int) -> Scale:
 
     A tensor that holds NaN or infinity has none. Subnormal numbers must not occur.
     """
-    return _scale(_largest(x), x.dtype, bits)
+    return _scale(shards.largest(_largest(x)), x.dtype, bits)
 
 
 _FIELDS = {"float32": (jnp.int32, 23, 126), "float64": (jnp.int64, 52, 1022)}
@@ -170,10 +171,13 @@ def total(x: Array, dims: tuple[int, ...], factor: Array | None = None) -> Array
     def sums(*block: Array) -> Array:
         return quantise(terms(*block), scale).sum(dims)
 
-    bits = term_bits(math.prod(x.shape[dim] for dim in dims))
+    bits = term_bits(shards.count() * math.prod(x.shape[dim] for dim in dims))
     largest = over_blocks(lambda *block: _largest(terms(*block)), _largest_of_blocks, *arrays)
-    scale = _scale(largest, x.dtype if factor is None else jnp.dtype(jnp.float64), bits)
-    return over_blocks(sums, _sum_of_blocks, *arrays) * power_of_two(scale.exponent - bits)
+    scale = _scale(
+        shards.largest(largest), x.dtype if factor is None else jnp.dtype(jnp.float64), bits
+    )
+    total = shards.total(over_blocks(sums, _sum_of_blocks, *arrays))
+    return total * power_of_two(scale.exponent - bits)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -183,7 +187,7 @@ def dense(x: Array, kernel: Array, bias: Array, engine: Engine) -> Array:
 
 
 def _dense_forward(x: Array, kernel: Array, bias: Array, engine: Engine):
-    bits = operand_bits(max(*kernel.shape, len(x)))
+    bits = operand_bits(max(*kernel.shape, shards.count() * len(x)))
     sx, sw = scale_of(x, bits), scale_of(kernel, bits)
     a, w = engine.operand(quantise(x, sx)), engine.operand(quantise(kernel, sw))
     product = dot(engine, a, w, (sx, sw))
@@ -197,7 +201,7 @@ def _dense_backward(engine: Engine, residuals, grad: Array):
     g = engine.operand(quantise(grad, sg))
     w, a = engine.operand(quantise(kernel, sw)), engine.operand(quantise(x, sx))
     dx = dot(engine, g, w.transpose(0, 2, 1), (sg, sw))
-    dw = dot(engine, a.transpose(0, 2, 1), g, (sx, sg))
+    dw = to_float32(shards.total(engine.product(a.transpose(0, 2, 1), g)) * _unit(sx, sg))
     return dx, dw, to_float32(total(grad, (0,)))
 
 
@@ -225,7 +229,7 @@ def conv(x: Array, kernel: Array, bias: Array, engine: Engine, needs_input_grad:
 def _conv_forward(x: Array, kernel: Array, bias: Array, engine: Engine, needs_input_grad: bool):
     n, height, width, _ = x.shape
     inputs, outputs = kernel.shape[2:]
-    bits = operand_bits(max(9 * inputs, 9 * outputs, n * height * width))
+    bits = operand_bits(max(9 * inputs, 9 * outputs, shards.count() * n * height * width))
     sx, sw = scale_of(x, bits), scale_of(kernel, bits)
     kernels = engine.operand(quantise(kernel, sw).reshape(-1, outputs))
 
@@ -258,7 +262,7 @@ def _conv_backward(engine: Engine, needs_input_grad: bool, residuals, grad: Arra
         dx = over_blocks(input_gradient, _all_images(n), grad)
     # Integers again: adding the products of the images keeps every bit.
     sums = over_blocks(weight_gradient, _sum_of_blocks, x, grad)
-    dw = to_float32(sums * _unit(sg, sx)).reshape(kernel.shape)
+    dw = to_float32(shards.total(sums) * _unit(sg, sx)).reshape(kernel.shape)
     return dx, dw, to_float32(total(grad, (0, 1, 2)))
 
 
@@ -306,7 +310,7 @@ def batch_statistics(x: Array) -> tuple[Array, Array, Array]:
     M is the number of values in a channel, d = f(x - mean). A division is a product with the
     float64 reciprocal, because compilers make it one.
     """
-    count = x.shape[0] * x.shape[1] * x.shape[2]
+    count = shards.count() * x.shape[0] * x.shape[1] * x.shape[2]
     mean = to_float32(total(x, (0, 1, 2)) * (1 / count))
     d = centre(x, mean)
     squares = total(d, (0, 1, 2), d)
@@ -344,7 +348,7 @@ def _batch_norm_backward(eps: float, residuals, grad: Array):
     M is the number of values in a channel. Mean and variance are functions of x here.
     """
     h, weight, inverse_std = residuals
-    count = h.shape[0] * h.shape[1] * h.shape[2]
+    count = shards.count() * h.shape[0] * h.shape[1] * h.shape[2]
     sum_g = total(grad, (0, 1, 2))
     sum_gh = total(grad, (0, 1, 2), h)
     mean_g = to_float32(sum_g * (1 / count))
@@ -430,8 +434,10 @@ def _cross_entropy_forward(logits: Array, labels: Array):
     sums = exponentials.sum(1)
     chosen = jnp.take_along_axis(units, labels[:, None], 1)[:, 0]
     losses = (log(sums, logits.shape[1]) << (ARGUMENT_BITS - LOG_BITS)) + chosen
-    mean = double(losses.sum()) * (1 / len(logits)) * 2.0**-ARGUMENT_BITS
-    loss = jnp.where(jnp.isfinite(logits).all(), to_float32(mean), jnp.nan)
+    count = shards.count() * len(logits)
+    mean = double(shards.total(losses.sum())) * (1 / count) * 2.0**-ARGUMENT_BITS
+    broken = shards.total((~jnp.isfinite(logits)).sum())
+    loss = jnp.where(broken == 0, to_float32(mean), jnp.nan)
     return loss.astype(jnp.float32), (exponentials, sums, labels)
 
 
@@ -440,7 +446,8 @@ def _cross_entropy_backward(residuals, grad: Array):
     exponentials, sums, labels = residuals
     chances = double(exponentials) / double(sums)[:, None]
     onehot = jax.nn.one_hot(labels, exponentials.shape[1], dtype=jnp.float64)
-    return to_float32((chances - onehot) * (1 / len(labels))) * grad, None
+    count = shards.count() * len(labels)
+    return to_float32((chances - onehot) * (1 / count)) * grad, None
 
 
 def adam(

@@ -26,6 +26,7 @@ from parity.exact.transcendental import (
     log,
 )
 from parity.optimizers import ADAM_BETAS, EPS, RMSPROP_ALPHA, SGD_MOMENTUM
+from torch_impl import shards
 from torch_impl.engines import Engine
 
 
@@ -63,7 +64,8 @@ def scale_of(x: Tensor, bits: int) -> Scale:
 
     A tensor that holds NaN or infinity has none. Subnormal numbers must not occur.
     """
-    return _scale(torch.stack([_largest(x[part]) for part in blocks(x)]).amax(), x.dtype, bits)
+    largest = torch.stack([_largest(x[part]) for part in blocks(x)]).amax()
+    return _scale(shards.largest(largest), x.dtype, bits)
 
 
 _FIELDS = {
@@ -132,11 +134,11 @@ def total(x: Tensor, dims: tuple[int, ...], factor: Tensor | None = None) -> Ten
     def terms(part: slice) -> Tensor:
         return x[part] if factor is None else x[part].double() * factor[part].double()
 
-    bits = term_bits(math.prod(x.shape[dim] for dim in dims))
+    bits = term_bits(shards.count() * math.prod(x.shape[dim] for dim in dims))
     largest = torch.stack([_largest(terms(part)) for part in blocks(x)]).amax()
-    scale = _scale(largest, x.dtype if factor is None else torch.float64, bits)
+    scale = _scale(shards.largest(largest), x.dtype if factor is None else torch.float64, bits)
     sums = [quantise(terms(part), scale).sum(dims) for part in blocks(x)]
-    return torch.stack(sums).sum(0) * power_of_two(scale.exponent - bits)
+    return shards.total(torch.stack(sums).sum(0)) * power_of_two(scale.exponent - bits)
 
 
 class Dense(torch.autograd.Function):
@@ -145,7 +147,7 @@ class Dense(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, engine: Engine) -> Tensor:
         """Return (n, outputs) of x (n, inputs), weight (outputs, inputs), bias (outputs,)."""
-        bits = operand_bits(max(*weight.shape, len(x)))
+        bits = operand_bits(max(*weight.shape, shards.count() * len(x)))
         ctx.save_for_backward(x, weight)
         ctx.engine = engine
         ctx.scales = sx, sw = scale_of(x, bits), scale_of(weight, bits)
@@ -160,7 +162,8 @@ class Dense(torch.autograd.Function):
         sg = scale_of(grad, sx.bits)
         g = engine.operand(quantise(grad, sg))
         dx = dot(engine, g, engine.operand(quantise(weight, sw)), (sg, sw))
-        dw = dot(engine, g.transpose(1, 2), engine.operand(quantise(x, sx)), (sg, sx))
+        sums = engine.product(g.transpose(1, 2), engine.operand(quantise(x, sx)))
+        dw = to_float32(shards.total(sums) * _unit(sg, sx))
         return dx, dw, to_float32(total(grad, (0,))), None
 
 
@@ -185,7 +188,7 @@ class Conv(torch.autograd.Function):
         """Return (n, O, H, W) of x (n, I, H, W), weight (O, I, 3, 3), bias (O,)."""
         n, _, height, width = x.shape
         outputs, inputs = weight.shape[:2]
-        bits = operand_bits(max(9 * inputs, 9 * outputs, n * height * width))
+        bits = operand_bits(max(9 * inputs, 9 * outputs, shards.count() * n * height * width))
         ctx.save_for_backward(x, weight)
         ctx.engine = engine
         ctx.scales = sx, sw = scale_of(x, bits), scale_of(weight, bits)
@@ -213,7 +216,7 @@ class Conv(torch.autograd.Function):
             columns = patches(engine.operand(quantise(x[part], sx)))
             # Integers again: adding the products of the images keeps every bit.
             sums += engine.product(g.transpose(1, 2).flatten(2), columns.transpose(1, 2))
-        dw = to_float32(sums * _unit(sg, sx)).view(weight.shape)
+        dw = to_float32(shards.total(sums) * _unit(sg, sx)).view(weight.shape)
         return dx, dw, to_float32(total(grad, (0, 2, 3))), None
 
 
@@ -267,7 +270,7 @@ def batch_statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     M is the number of values in a channel, d = f(x - mean). A division is a product with the
     float64 reciprocal, because compilers make it one.
     """
-    count = x.shape[0] * x.shape[2] * x.shape[3]
+    count = shards.count() * x.shape[0] * x.shape[2] * x.shape[3]
     mean = to_float32(total(x, (0, 2, 3)) * (1 / count))
     d = torch.empty_like(x)
     for part in blocks(x):
@@ -310,7 +313,7 @@ class BatchNorm(torch.autograd.Function):
         M is the number of values in a channel. Mean and variance are functions of x here.
         """
         h, weight, inverse_std = ctx.saved_tensors
-        count = h.shape[0] * h.shape[2] * h.shape[3]
+        count = shards.count() * h.shape[0] * h.shape[2] * h.shape[3]
         sum_g = total(grad, (0, 2, 3))
         sum_gh = total(grad, (0, 2, 3), h)
         mean_g = to_float32(sum_g * (1 / count))[:, None, None]
@@ -399,8 +402,10 @@ class CrossEntropy(torch.autograd.Function):
         ctx.save_for_backward(exponentials, sums, labels)
         chosen = units.gather(1, labels[:, None])[:, 0]
         losses = (log(sums, logits.shape[1]) << (ARGUMENT_BITS - LOG_BITS)) + chosen
-        mean = losses.sum().double() * (1 / len(logits)) * 2.0**-ARGUMENT_BITS
-        return torch.where(logits.isfinite().all(), to_float32(mean), torch.nan)
+        count = shards.count() * len(logits)
+        mean = shards.total(losses.sum()).double() * (1 / count) * 2.0**-ARGUMENT_BITS
+        broken = shards.total((~logits.isfinite()).sum())
+        return torch.where(broken == 0, to_float32(mean), torch.nan)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -408,7 +413,8 @@ class CrossEntropy(torch.autograd.Function):
         exponentials, sums, labels = ctx.saved_tensors
         chances = exponentials.double() / sums.double()[:, None]
         onehot = F.one_hot(labels, exponentials.shape[1])
-        return to_float32((chances - onehot) * (1 / len(labels))) * grad, None
+        count = shards.count() * len(labels)
+        return to_float32((chances - onehot) * (1 / count)) * grad, None
 
 
 def adam(parameter: Tensor, grad: Tensor, state: dict[str, Tensor], lr: float) -> None:
