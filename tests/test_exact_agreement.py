@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from functools import cache
+from itertools import product
 
 import jax
 import numpy as np
@@ -122,11 +123,32 @@ def test_the_digest_is_golden(framework, optimizer, trajectories):
     assert weights.digest(trajectories(framework, optimizer)) == GOLDEN[optimizer]
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("first", FRAMEWORKS)
+def test_a_run_that_changes_the_framework_halfway_has_the_golden_digest(
+    first, trainers, photographs
+):
+    (second,) = FRAMEWORKS.keys() - {first}
+    early, late = trainers(first, "adam"), trainers(second, "adam")
+    early.load(first_state("adam"))
+    epoch = list(batches(photographs))
+    losses = [early.train_step(batch).loss for batch in epoch[:5]]
+    late.load(early.state())
+    losses += [late.train_step(batch).loss for batch in epoch[5:]]
+    assert weights.digest(late.state() | {"losses": np.array(losses)}) == GOLDEN["adam"]
+
+
+EVERYWHERE = [
+    pytest.param(
+        *where,
+        marks=() if where[1:] == ("avx2", 2) else pytest.mark.slow,
+        id="-".join(map(str, where)),
+    )
+    for where in product(FRAMEWORKS, platforms.LEVELS, (1, 2))
+]
+
+
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("level", platforms.LEVELS)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(("framework", "level", "threads"), EVERYWHERE)
 def test_the_digest_is_golden_at_every_instruction_set(framework, level, threads):
     try:
         platform = platforms.parse(f"cpu:{level}", framework)
