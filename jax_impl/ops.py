@@ -364,8 +364,8 @@ def _batch_norm_backward(eps: float, residuals, grad: Array):
 
 @jax.custom_vjp
 def relu(x: Array) -> Array:
-    """y = x where x > 0, else 0; NaN and -infinity become NaN. The slope at 0 is 0."""
-    return jnp.where(x > 0, x, jnp.where(x > -jnp.inf, 0.0, jnp.nan)).astype(x.dtype)
+    """y = x where x > 0, else 0; NaN and infinities become NaN. The slope at 0 is 0."""
+    return jnp.where(jnp.isfinite(x), jnp.where(x > 0, x, 0.0), jnp.nan).astype(x.dtype)
 
 
 def _relu_backward(x: Array, grad: Array):
