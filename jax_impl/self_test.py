@@ -25,11 +25,19 @@ def check(device: Any, engine: Engine) -> None:
         compiled = jax.jit(function)
         return lambda *arrays: np.asarray(compiled(*(jax.device_put(a, device) for a in arrays)))
 
+    def fused(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+        return ops.to_float32(ops.double(a) * ops.double(b) + ops.double(c))
+
+    def chained(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
+        product = ops.to_float32(ops.double(a) * ops.double(b))
+        return ops.to_float32(ops.double(product) + ops.double(c))
+
     operations = self_test.Operations(
         product=here(lambda a, b: engine.product(engine.operand(a), engine.operand(b))),
         to_float32=here(ops.to_float32),
         square_root=here(ops.square_root),
-        fused=here(lambda a, b, c: ops.to_float32(ops.double(a) * ops.double(b) + ops.double(c))),
+        fused=here(fused),
+        chained=here(chained),
         divide=here(jnp.divide),
         exp=here(exp),
     )

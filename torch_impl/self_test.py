@@ -24,11 +24,19 @@ def check(device: torch.device, engine: Engine) -> None:
             function(*(torch.tensor(a, device=device) for a in arrays)).cpu().numpy()
         )
 
+    def fused(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return ops.to_float32(a.double() * b.double() + c.double())
+
+    def chained(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        product = ops.to_float32(a.double() * b.double())
+        return ops.to_float32(product.double() + c.double())
+
     operations = self_test.Operations(
         product=here(lambda a, b: engine.product(engine.operand(a), engine.operand(b))),
         to_float32=here(ops.to_float32),
         square_root=here(ops.square_root),
-        fused=here(lambda a, b, c: ops.to_float32(a.double() * b.double() + c.double())),
+        fused=here(fused),
+        chained=here(chained),
         divide=here(torch.divide),
         exp=here(exp),
     )

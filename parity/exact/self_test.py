@@ -23,6 +23,8 @@ class Operations(NamedTuple):
     square_root: Callable[[np.ndarray], np.ndarray]
     fused: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     """f(a * b + c) of float32, as BatchNorm and the optimizers compute it."""
+    chained: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    """f(f(a * b) + c) of float32: XLA for GPUs may drop a cast to float32 and back."""
     divide: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """a / b of float64."""
     exp: Callable[[np.ndarray], np.ndarray]
@@ -46,12 +48,15 @@ def self_test(device: str, operations: Operations) -> None:
     roots = np.abs(np.concatenate([x, np.float32(1) + np.arange(64, dtype=np.float32) * 2**-23]))
     arguments = random.integers(0, 34 * 2**40, 512)
     fused = oracle.to_float32(oracle.double(x) * oracle.double(y) + oracle.double(z))
+    rounded_product = oracle.to_float32(oracle.double(x) * oracle.double(y))
+    chained = oracle.to_float32(oracle.double(rounded_product) + oracle.double(z))
     wide = oracle.double(x), oracle.double(y)
     cases = {
         "the float64 matrix product": (operations.product(a.astype(float), b.astype(float)), a @ b),
         "rounding to float32": (operations.to_float32(rounded), oracle.to_float32(rounded)),
         "the square root": (operations.square_root(roots), oracle.square_root(roots)),
         "a * b + c": (operations.fused(x, y, z), fused),
+        "a * b + c, rounded twice": (operations.chained(x, y, z), chained),
         "the float64 division": (operations.divide(*wide), wide[0] / wide[1]),
         "exp": (operations.exp(arguments), exp(arguments)),
     }
