@@ -2,10 +2,14 @@
 
 python -m parity.weights show FILE...
 python -m parity.weights diff FILE FILE
+
+Like diff and cmp, `diff` ends with status 0 where all bits are equal, 1 where some differ and 2
+where a file cannot be read.
 """
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,7 +188,8 @@ def _show(path: Path) -> None:
     screen.print(rows)
 
 
-def _print_diff(left: Path, right: Path) -> None:
+def _print_diff(left: Path, right: Path) -> bool:
+    """Print how two files differ and return whether they do."""
     (a, _), (b, _) = load(left), load(right)
     rows = table("tensor", "shape", "bits", ">largest difference", ">largest ULP distance")
     entries = diff(a, b)
@@ -206,6 +211,7 @@ def _print_diff(left: Path, right: Path) -> None:
         screen.print(f"{len(unequal)} of {len(entries)} tensors differ, first {unequal[0]}.")
     else:
         screen.print(f"Bitwise identical: all {len(entries)} tensors, sha256 {digest(a)}.")
+    return bool(unequal)
 
 
 def main() -> None:
@@ -227,8 +233,11 @@ def main() -> None:
 
     @app.command(name="diff")
     def diff_files(files: tyro.conf.Positional[tuple[Path, Path]]) -> None:
-        """Say for each tensor whether two files agree bit for bit, and how far apart they are."""
-        _print_diff(*files)
+        """Say for each tensor whether two files agree bit for bit, and how far apart they are.
+
+        The exit status is 0 if all do, 1 if one differs, 2 if a file cannot be read.
+        """
+        sys.exit(_print_diff(*files))
 
     with user_errors():
         app.cli(prog="python -m parity.weights")

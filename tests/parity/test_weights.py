@@ -138,8 +138,11 @@ def test_the_command_lists_and_compares(tmp_path):
     shown = run_command("show", one)
     assert shown.returncode == 0
     assert weights.digest(initial_weights(1)) in shown.stdout
-    assert "Bitwise identical: all 25 tensors" in run_command("diff", one, one).stdout
-    assert "10 of 25 tensors differ, first conv1.bias" in run_command("diff", one, two).stdout
+    equal, unequal = run_command("diff", one, one), run_command("diff", one, two)
+    assert "Bitwise identical: all 25 tensors" in equal.stdout
+    assert "10 of 25 tensors differ, first conv1.bias" in unequal.stdout
+    assert (equal.returncode, unequal.returncode) == (0, 1)
+    assert run_command("diff", one, tmp_path / "none").returncode == 2
 
 
 def test_the_command_names_a_missing_file(tmp_path):
