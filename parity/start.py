@@ -13,6 +13,7 @@ from parity.config import DataSource, TrainConfig
 from parity.data.dataset import Dataset, fingerprint
 from parity.data.load import load
 from parity.errors import UserError
+from parity.exact.rules import flush_subnormals
 from parity.optimizers import initial_state
 from parity.runs import RunRecord, write_file
 
@@ -63,6 +64,8 @@ def prepare(
         path=config.out,
     )
     cast = {n: a if a.dtype == np.int64 else a.astype(config.dtype) for n, a in first.items()}
+    if config.arithmetic == "exact":
+        cast = {name: flush_subnormals(array) for name, array in cast.items()}
     state = cast | initial_state(config.optimizer, cast)
     return (
         Start(dataset, record, state)

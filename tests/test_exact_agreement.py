@@ -12,6 +12,7 @@ import pytest
 from jax.extend.core import Literal
 
 import jax_impl.trainer
+import parity.start
 import torch_impl.trainer
 from jax_impl import ops
 from jax_impl.engines import Float64Engine
@@ -23,6 +24,7 @@ from parity.data.pipeline import train_batches
 from parity.errors import UserError
 from parity.optimizers import initial_state
 from parity.platforms import Platform
+from parity.start import prepare
 from parity.trainer import NonFinite
 
 BATCH_SIZE = 32
@@ -179,6 +181,52 @@ def test_float32_is_not_equal(photographs):
         for framework in ("torch", "jax")
     )
     assert "fc1.weight" in unequal(torch_state, jax_state)
+
+
+@pytest.fixture
+def subnormal_weights(tmp_path):
+    """Return a file of weights whose subnormals grow, and are not hidden by anything larger."""
+    first = initial_weights(TrainConfig().seed)
+    for name, value in (("bn1.bias", 0), ("conv2.weight", 1), ("conv2.bias", 0)):
+        first[name] = np.full_like(first[name], value)
+    # Below 2**-126; times a normalised value it may be above, and conv2 adds 288 of these.
+    first["bn1.weight"] = np.full_like(first["bn1.weight"], 1e-38)
+    weights.save(tmp_path / "w.safetensors", first)
+    return tmp_path / "w.safetensors"
+
+
+def trained_from(path, trainers, images):
+    """Return the states of both frameworks after a step from a file of weights."""
+    config = TrainConfig(
+        init_weights=path,
+        out=path.parent,
+        optimizer="sgd",
+        arithmetic="exact",
+        dataset="digits",
+        train_size=1,
+        test_size=1,
+    )
+    state = prepare(config, None, {}, "binary").state
+    states = []
+    for framework in ("torch", "jax"):
+        trainer = trainers(framework, "sgd")
+        trainer.load(state)
+        states.append(trained(trainer, images, num_steps=1))
+    return states
+
+
+def test_subnormal_initial_weights_are_zero_in_both_frameworks(
+    subnormal_weights, trainers, photographs
+):
+    assert unequal(*trained_from(subnormal_weights, trainers, photographs)) == []
+
+
+def test_subnormal_initial_weights_that_stay_would_show(
+    subnormal_weights, trainers, photographs, monkeypatch
+):
+    monkeypatch.setattr(parity.start, "flush_subnormals", lambda array: array)
+    found = unequal(*trained_from(subnormal_weights, trainers, photographs))
+    assert "bn2.running_mean" in found
 
 
 def broken(state, name, value):

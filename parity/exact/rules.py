@@ -22,6 +22,15 @@ SMALLEST_NORMAL = 2.0**-126
 """Results below it become +0: XLA on CPU flushes float32 subnormals, PyTorch does not."""
 
 
+def flush_subnormals(x: np.ndarray) -> np.ndarray:
+    """Return x, of any type, with +0 for every value below 2**-126: as an operation's results are.
+
+    What comes from elsewhere, such as weights of a file, needs it: read by XLA on CPU as 0, and by
+    PyTorch as what it is, a subnormal would tell the two apart.
+    """
+    return np.where(np.abs(x) < SMALLEST_NORMAL, x.dtype.type(0), x)
+
+
 def operand_bits(num_terms: int) -> int:
     """Return the bits b of each operand of a dot product: 2b + ceil(log2(num_terms)) <= 53.
 
