@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from jax_impl import ops
-from jax_impl.engines import Engine
+from jax_impl.engines import ENGINES, Engine
 from parity.architecture import (
     BATCH_NORM_EPS,
     BATCH_NORM_MOMENTUM,
@@ -78,10 +78,22 @@ class BatchNorm(nnx.Module):
 class SimpleCNN(nnx.Module):
     """3 x [conv, BatchNorm, ReLU, max-pool], dropout, two linear layers.
 
+    Args:
+        dtype: Of weights and buffers.
+        exact: Operations (of parity.exact.operations) that are those of `jax_impl.ops`. Empty: all
+            are Flax's own.
+        engine: Computes the exact products.
+
     Source: the article "Cross-GPU Reproducibility".
     """
 
-    def __init__(self, dtype: DTypeLike) -> None:
+    def __init__(
+        self,
+        dtype: DTypeLike,
+        exact: frozenset[str] = frozenset(),
+        engine: Engine = ENGINES["float64"],
+    ) -> None:
+        self.exact, self.engine = exact, engine
         rngs = nnx.Rngs(0)  # Flax asks for it; canonical weights come later, and zeros are quick.
         zeros = nnx.initializers.zeros
         for layer, inputs in enumerate(CHANNELS[:-1], start=1):
@@ -102,17 +114,26 @@ class SimpleCNN(nnx.Module):
         Args:
             keep: Features that dropout keeps. Shape (n, NUM_FEATURES), bool. None: all of them.
         """
+        conv, dense = native, native
+        if "dot" in self.exact:
+            conv, dense = (partial(f, engine=self.engine) for f in (exact_conv, exact_dense))
+        batch_norm = exact_batch_norm if "batchnorm" in self.exact else native
+        relu, pool, drop = (
+            (ops.relu, ops.max_pool, exact_dropout)
+            if "selection" in self.exact
+            else (nnx.relu, max_pool, dropout)
+        )
         stages: dict[str, Callable[[Array], Array]] = {}
         for layer in range(1, len(CHANNELS)):
-            stages[f"conv{layer}"] = getattr(self, f"conv{layer}")
-            stages[f"bn{layer}"] = getattr(self, f"bn{layer}")
-            stages[f"relu{layer}"] = nnx.relu
-            stages[f"pool{layer}"] = max_pool
+            stages[f"conv{layer}"] = partial(conv, getattr(self, f"conv{layer}"))
+            stages[f"bn{layer}"] = partial(batch_norm, getattr(self, f"bn{layer}"))
+            stages[f"relu{layer}"] = relu
+            stages[f"pool{layer}"] = pool
         stages["flatten"] = flatten
-        stages["dropout"] = lambda x: dropout(x, keep)
-        stages["fc1"] = self.fc1
-        stages["relu4"] = nnx.relu
-        stages["fc2"] = self.fc2
+        stages["dropout"] = lambda x: drop(x, keep)
+        stages["fc1"] = partial(dense, self.fc1)
+        stages["relu4"] = relu
+        stages["fc2"] = partial(dense, self.fc2)
         return stages
 
     def __call__(self, images: Array, keep: Array | None = None) -> Array:
@@ -123,39 +144,26 @@ class SimpleCNN(nnx.Module):
         return x
 
 
-class ExactSimpleCNN(SimpleCNN):
-    """SimpleCNN in the exact arithmetic of `jax_impl.ops`."""
-
-    def __init__(self, dtype: DTypeLike, engine: Engine) -> None:
-        super().__init__(dtype)
-        self._engine = engine
-
-    def stages(self, keep: Array | None) -> dict[str, Callable[[Array], Array]]:
-        """See SimpleCNN."""
-        stages: dict[str, Callable[[Array], Array]] = {}
-        for layer in range(1, len(CHANNELS)):
-            conv, norm = getattr(self, f"conv{layer}"), getattr(self, f"bn{layer}")
-            stages[f"conv{layer}"] = partial(self._conv, conv, needs_input_grad=layer > 1)
-            stages[f"bn{layer}"] = partial(_batch_norm, norm)
-            stages[f"relu{layer}"] = ops.relu
-            stages[f"pool{layer}"] = ops.max_pool
-        stages["flatten"] = flatten
-        stages["dropout"] = lambda x: x if keep is None else ops.dropout(x, keep)
-        stages["fc1"] = partial(self._dense, self.fc1)
-        stages["relu4"] = ops.relu
-        stages["fc2"] = partial(self._dense, self.fc2)
-        return stages
-
-    def _conv(self, layer: nnx.Conv, x: Array, *, needs_input_grad: bool) -> Array:
-        assert layer.bias is not None
-        return ops.conv(x, layer.kernel[...], layer.bias[...], self._engine, needs_input_grad)
-
-    def _dense(self, layer: nnx.Linear, x: Array) -> Array:
-        assert layer.bias is not None
-        return ops.dense(x, layer.kernel[...], layer.bias[...], self._engine)
+def native(layer: Callable[[Array], Array], x: Array) -> Array:
+    """Return what a layer of Flax's own makes of `x`."""
+    return layer(x)
 
 
-def _batch_norm(norm: BatchNorm, x: Array) -> Array:
+def exact_conv(layer: nnx.Conv, x: Array, engine: Engine) -> Array:
+    """Return the exact convolution; nothing asks for the gradient of images, of 3 channels."""
+    assert layer.bias is not None
+    needs_input_grad = layer.in_features > CHANNELS[0]
+    return ops.conv(x, layer.kernel[...], layer.bias[...], engine, needs_input_grad)
+
+
+def exact_dense(layer: nnx.Linear, x: Array, engine: Engine) -> Array:
+    """Return the exact linear layer."""
+    assert layer.bias is not None
+    return ops.dense(x, layer.kernel[...], layer.bias[...], engine)
+
+
+def exact_batch_norm(norm: BatchNorm, x: Array) -> Array:
+    """Return the exact batch normalisation; in training also update the statistics."""
     mean, var = norm.mean[...], norm.var[...]
     if not norm.use_running_average:
         keep = 1 - BATCH_NORM_MOMENTUM
@@ -165,3 +173,8 @@ def _batch_norm(norm: BatchNorm, x: Array) -> Array:
         norm.var[...] = ops.running_average(norm.var[...], unbiased_var, keep)
         norm.num_batches_tracked[...] += 1
     return ops.batch_norm(x, norm.scale[...], norm.bias[...], mean, var, BATCH_NORM_EPS)
+
+
+def exact_dropout(x: Array, keep: Array | None) -> Array:
+    """Return the exact dropout; None keeps all."""
+    return x if keep is None else ops.dropout(x, keep)

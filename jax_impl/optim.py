@@ -68,6 +68,19 @@ def exact_optimizer(name: OptimizerName, lr: float) -> optax.GradientTransformat
     return optax.GradientTransformation(init, update)
 
 
+def without_x64(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Return an optimizer of float32 with the bits that it has where jax_enable_x64 is off.
+
+    Under it Optax computes Adam's bias corrections, powers of a Python float, in float64.
+    """
+
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
+        with jax.enable_x64(False):
+            return optimizer.update(updates, state, params)
+
+    return optax.GradientTransformation(optimizer.init, update)
+
+
 def make_optimizer(
     name: OptimizerName, lr: float, *, exact: bool = False
 ) -> optax.GradientTransformation:

@@ -14,8 +14,8 @@ from jax import Array
 
 from jax_impl import engines, ops, self_test
 from jax_impl.engines import ENGINES
-from jax_impl.model import ExactSimpleCNN, SimpleCNN
-from jax_impl.optim import load_slots, make_optimizer, slots
+from jax_impl.model import SimpleCNN
+from jax_impl.optim import load_slots, make_optimizer, slots, without_x64
 from jax_impl.weights import from_canonical, to_canonical
 from parity.config import EngineName, TrainConfig
 from parity.data.pipeline import Batch
@@ -70,25 +70,33 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, platform: Platform, threads: int) -> None:
         jax.config.update("jax_default_matmul_precision", "highest")
-        jax.config.update("jax_enable_x64", config.arithmetic != "float32")
+        jax.config.update("jax_enable_x64", config.needs_float64)
         self._config = config
         self._device = select_device(platform)
-        if config.arithmetic != "float32" and platform.kind == "tpu":
-            raise UserError("A TPU has no IEEE float64. Use --arithmetic float32, or --device cpu.")
+        if config.needs_float64 and platform.kind == "tpu":
+            raise UserError(
+                "A TPU has no IEEE float64. Use --arithmetic float32 without --exact-only, or "
+                "--device cpu."
+            )
         jax.config.update("jax_default_device", self._device)
         self._dtype = jnp.dtype(config.dtype)
         self._threads = threads
-        exact = config.arithmetic == "exact"
-        self._optimizer = make_optimizer(config.optimizer, config.lr, exact=exact)
+        exact = config.exact_operations
         self._engine: EngineName | None = None
-        if exact:
+        if "dot" in exact:
             self._engine = config.engine or engines.choose(self._device)
-            self_test.check(self._device, ENGINES[self._engine])
-            model = ExactSimpleCNN(self._dtype, ENGINES[self._engine])
-        else:
-            model = SimpleCNN(self._dtype)
-        self._apply = partial(jax.tree.map, ops.descend) if exact else optax.apply_updates
-        self._cross_entropy = ops.cross_entropy if exact else cross_entropy
+        engine = ENGINES[self._engine or "float64"]
+        if exact:
+            self_test.check(self._device, engine)
+        self._cross_entropy = ops.cross_entropy if "softmax" in exact else cross_entropy
+        optimizer = make_optimizer(config.optimizer, config.lr, exact="optimizer" in exact)
+        if exact and "optimizer" not in exact:
+            optimizer = without_x64(optimizer)
+        self._optimizer = optimizer
+        self._apply = (
+            partial(jax.tree.map, ops.descend) if "optimizer" in exact else optax.apply_updates
+        )
+        model = SimpleCNN(self._dtype, exact, engine)
         self._graph, params, stats = nnx.split(model, nnx.Param, nnx.BatchStat)
         model.eval()
         self._test_graph = nnx.graphdef(model)

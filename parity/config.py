@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from parity.errors import UserError
+from parity.exact.operations import OPERATIONS
 
 DatasetName = Literal["cifar10", "digits"]
 DataSource = Literal["tfds", "torchvision", "binary"]
@@ -61,6 +62,10 @@ class TrainConfig:
     engine: EngineName | None = None
     """What multiplies in the exact arithmetic; the bits are equal. Default: the faster one here."""
 
+    exact_only: tuple[str, ...] = ()
+    """With float32: make only these operations exact, to learn which one brings a difference. Of
+    dot, batchnorm, selection, softmax, optimizer, joined by commas."""
+
     init_weights: Path | None = None
     """Start from this canonical safetensors file instead of the seed's weights."""
 
@@ -96,15 +101,42 @@ class TrainConfig:
         ):
             if getattr(self, name) not in choices:
                 raise UserError(f"{name} {getattr(self, name)!r} is none of {choices}.")
-        if self.engine is not None and self.arithmetic != "exact":
+        self._check_exact_only()
+        if self.engine is not None and "dot" not in self.exact_operations:
             raise UserError(
-                f"--engine {self.engine} multiplies in the exact arithmetic alone. "
+                f"--engine {self.engine} computes exact products, and this run has none. "
                 "Leave it out, or ask for --arithmetic exact."
             )
         if self.seed >= 2**63:
             raise UserError(f"--seed is {self.seed}, but must be below 2**63.")
         if not 0 < self.lr < float("inf"):
             raise UserError(f"--lr is {self.lr}, but must be a positive finite number.")
+
+    def _check_exact_only(self) -> None:
+        names = self.exact_only
+        for name in names:
+            if name not in OPERATIONS:
+                raise UserError(
+                    f"--exact-only {name!r} is no operation. Choose from {', '.join(OPERATIONS)}, "
+                    "joined by commas."
+                )
+            if names.count(name) > 1:
+                raise UserError(f"--exact-only names {name} more than once. Name it once.")
+        if names and self.arithmetic != "float32":
+            raise UserError(
+                f"--exact-only makes some operations of float32 exact, and --arithmetic is "
+                f"{self.arithmetic}. Leave out one of the two."
+            )
+
+    @property
+    def exact_operations(self) -> frozenset[str]:
+        """The operations that are exact: all, those of `exact_only`, or none."""
+        return frozenset(OPERATIONS if self.arithmetic == "exact" else self.exact_only)
+
+    @property
+    def needs_float64(self) -> bool:
+        """Whether the device must have IEEE float64."""
+        return self.arithmetic == "float64" or bool(self.exact_operations)
 
     @property
     def dtype(self) -> Literal["float32", "float64"]:
@@ -118,7 +150,7 @@ class TrainConfig:
             for name, value in asdict(self).items()
         }
         del values["resume"], values["quiet"]
-        return values
+        return values | {"exact_only": list(self.exact_only)}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "TrainConfig":
@@ -139,4 +171,6 @@ class TrainConfig:
             name: Path(value) if name in paths and value is not None else value
             for name, value in values.items()
         }
+        if "exact_only" in typed:
+            typed["exact_only"] = tuple(typed["exact_only"])
         return cls(**typed)

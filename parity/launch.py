@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
-from parity import platforms, progress
+from parity import commas, platforms, progress
 from parity.command import user_errors, writing
 from parity.config import DataSource, TrainConfig
 from parity.errors import UserError
@@ -93,6 +93,7 @@ def parse(framework: Framework, arguments: list[str]) -> tuple[TrainConfig, RunR
         TrainConfig,
         args=arguments,
         default=defaults,
+        registry=commas.registry(),
         prog=f"python -m {framework}_impl.train",
         description=f"Train SimpleCNN in {framework} and keep a record of the run.",
     )
@@ -101,6 +102,8 @@ def parse(framework: Framework, arguments: list[str]) -> tuple[TrainConfig, RunR
     for field in fields(TrainConfig):
         old, new = getattr(defaults, field.name), getattr(config, field.name)
         if field.name not in _MAY_CHANGE and old != new:
+            if isinstance(old, tuple):
+                old, new = commas.join(old), commas.join(new)
             raise UserError(
                 f"--{field.name.replace('_', '-')} is {new}, but the run in {resume} has {old}. "
                 "A resumed run keeps its configuration: leave the flag out, or start a new run."
@@ -185,8 +188,9 @@ def run(
         first_epoch=len(record.epochs) + 1,
         steps_per_epoch=-(-len(dataset.train_labels) // config.batch_size),
     )
+    exact = f" (exact: {commas.join(config.exact_only)})" if config.exact_only else ""
     monitor.print(
-        f"{environment['framework']} on {environment['platform']}, {config.arithmetic}, "
+        f"{environment['framework']} on {environment['platform']}, {config.arithmetic}{exact}, "
         f"{config.optimizer}: {len(dataset.train_labels):,} training and "
         f"{len(dataset.test_labels):,} test images of {dataset.name}"
     )

@@ -17,7 +17,8 @@ from parity.results import Result
 FINGERPRINTS = ("data", "stream", "initial_weights")
 
 TREATMENTS = (
-    *("framework", "platform", "arithmetic", "optimizer", "lr", "batch_size", "epochs"),
+    *("framework", "platform", "arithmetic", "exact_only"),
+    *("optimizer", "lr", "batch_size", "epochs"),
     *("dataset", "train_size", "test_size", "seed", "init_weights"),
     *("file_kind", "benchmark", "deterministic"),
 )

@@ -64,7 +64,7 @@ def prepare(
         path=config.out,
     )
     cast = {n: a if a.dtype == np.int64 else a.astype(config.dtype) for n, a in first.items()}
-    if config.arithmetic == "exact":
+    if config.exact_operations:
         cast = {name: flush_subnormals(array) for name, array in cast.items()}
     state = cast | initial_state(config.optimizer, cast)
     return (

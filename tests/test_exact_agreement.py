@@ -22,6 +22,7 @@ from parity.config import TrainConfig
 from parity.data.dataset import Dataset, subset
 from parity.data.pipeline import train_batches
 from parity.errors import UserError
+from parity.exact.operations import OPERATIONS
 from parity.optimizers import initial_state
 from parity.platforms import Platform
 from parity.start import prepare
@@ -57,9 +58,14 @@ def batches(images: Dataset):
     return train_batches(dataset, seed=TrainConfig().seed, epoch=1, batch_size=BATCH_SIZE)
 
 
-def start(framework, optimizer, *, arithmetic="exact"):
+def start(framework, optimizer, *, arithmetic="exact", exact_only=()):
     """Return a trainer that has made no step."""
-    config = TrainConfig(optimizer=optimizer, arithmetic=arithmetic, batch_size=BATCH_SIZE)
+    config = TrainConfig(
+        optimizer=optimizer,
+        arithmetic=arithmetic,
+        exact_only=exact_only,
+        batch_size=BATCH_SIZE,
+    )
     threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
     trainer = FRAMEWORKS[framework].Trainer(config, Platform("cpu"), threads)
     trainer.load(first_state(optimizer))
@@ -172,6 +178,31 @@ def test_the_digest_is_golden_at_every_instruction_set(framework, level, threads
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
     assert "3 passed" in run.stdout
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_naming_all_operations_is_the_exact_arithmetic(framework, photographs):
+    trainer = start(framework, "adam", arithmetic="float32", exact_only=tuple(OPERATIONS))
+    assert weights.digest(trained(trainer, photographs)) == GOLDEN["adam"]
+
+
+@pytest.mark.parametrize("operation", ["softmax", "optimizer"])  # the model's own tests do the rest
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_an_operation_that_is_not_named_is_native(framework, operation, photographs):
+    others = tuple(OPERATIONS.keys() - {operation})
+    trainer = start(framework, "adam", arithmetic="float32", exact_only=others)
+    assert weights.digest(trained(trainer, photographs)) != GOLDEN["adam"]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_is_native_beside_an_exact_operation_has_the_bits_of_float32(framework, photographs):
+    # Native selection rounds nothing, so this pair differs by what exact operations bring along: in
+    # JAX 64-bit types, under which Optax would compute Adam's bias corrections in float64.
+    native, mixed = (
+        trained(start(framework, "adam", arithmetic="float32", exact_only=names), photographs)
+        for names in ((), ("selection",))
+    )
+    assert unequal(native, mixed) == []
 
 
 def test_float32_is_not_equal(photographs):

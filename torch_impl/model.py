@@ -18,7 +18,7 @@ from parity.architecture import (
     NUM_HIDDEN,
 )
 from torch_impl import ops
-from torch_impl.engines import Engine
+from torch_impl.engines import ENGINES, Engine
 
 
 def max_pool(x: Tensor) -> Tensor:
@@ -55,11 +55,23 @@ class PatchConv2d(nn.Conv2d):
 class SimpleCNN(nn.Module):
     """3 x [conv, BatchNorm, ReLU, max-pool], dropout, two linear layers.
 
+    Args:
+        dtype: Of weights and buffers.
+        exact: Operations (of parity.exact.operations) that are those of `torch_impl.ops`. Empty:
+            all are PyTorch's own.
+        engine: Computes the exact products.
+
     Source: the article "Cross-GPU Reproducibility".
     """
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        exact: frozenset[str] = frozenset(),
+        engine: Engine = ENGINES["float64"],
+    ) -> None:
         super().__init__()
+        self.exact, self.engine = exact, engine
         for layer, inputs in enumerate(CHANNELS[:-1], start=1):
             outputs = CHANNELS[layer]
             conv_class = PatchConv2d if layer == 1 else nn.Conv2d
@@ -76,17 +88,26 @@ class SimpleCNN(nn.Module):
         Args:
             keep: Features that dropout keeps. Shape (n, NUM_FEATURES), bool. None: all of them.
         """
+        conv, dense = native, native
+        if "dot" in self.exact:
+            conv, dense = (partial(f, engine=self.engine) for f in (exact_conv, exact_dense))
+        batch_norm = exact_batch_norm if "batchnorm" in self.exact else native
+        relu, pool, drop = (
+            (ops.Relu.apply, ops.MaxPool.apply, exact_dropout)
+            if "selection" in self.exact
+            else (F.relu, max_pool, dropout)
+        )
         stages: dict[str, Callable[[Tensor], Tensor]] = {}
         for layer in range(1, len(CHANNELS)):
-            stages[f"conv{layer}"] = self.get_submodule(f"conv{layer}")
-            stages[f"bn{layer}"] = self.get_submodule(f"bn{layer}")
-            stages[f"relu{layer}"] = F.relu
-            stages[f"pool{layer}"] = max_pool
+            stages[f"conv{layer}"] = partial(conv, self.get_submodule(f"conv{layer}"))
+            stages[f"bn{layer}"] = partial(batch_norm, self.get_submodule(f"bn{layer}"))
+            stages[f"relu{layer}"] = relu
+            stages[f"pool{layer}"] = pool
         stages["flatten"] = flatten
-        stages["dropout"] = lambda x: dropout(x, keep)
-        stages["fc1"] = self.fc1
-        stages["relu4"] = F.relu
-        stages["fc2"] = self.fc2
+        stages["dropout"] = lambda x: drop(x, keep)
+        stages["fc1"] = partial(dense, self.fc1)
+        stages["relu4"] = relu
+        stages["fc2"] = partial(dense, self.fc2)
         return stages
 
     def forward(self, images: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -97,41 +118,34 @@ class SimpleCNN(nn.Module):
         return x
 
 
-class ExactSimpleCNN(SimpleCNN):
-    """SimpleCNN in the exact arithmetic of `torch_impl.ops`."""
+def native(layer: nn.Module, x: Tensor) -> Tensor:
+    """Return what a layer of PyTorch's own makes of `x`."""
+    return layer(x)
 
-    def __init__(self, dtype: torch.dtype, engine: Engine) -> None:
-        super().__init__(dtype)
-        self._engine = engine
 
-    def stages(self, keep: Tensor | None) -> dict[str, Callable[[Tensor], Tensor]]:
-        """See SimpleCNN."""
-        stages: dict[str, Callable[[Tensor], Tensor]] = {}
-        for layer in range(1, len(CHANNELS)):
-            conv, norm = getattr(self, f"conv{layer}"), getattr(self, f"bn{layer}")
-            stages[f"conv{layer}"] = partial(self._product, ops.Conv, conv)
-            stages[f"bn{layer}"] = partial(self._batch_norm, norm)
-            stages[f"relu{layer}"] = ops.Relu.apply
-            stages[f"pool{layer}"] = ops.MaxPool.apply
-        stages["flatten"] = flatten
-        stages["dropout"] = lambda x: x if keep is None else ops.Dropout.apply(x, keep)
-        stages["fc1"] = partial(self._product, ops.Dense, self.fc1)
-        stages["relu4"] = ops.Relu.apply
-        stages["fc2"] = partial(self._product, ops.Dense, self.fc2)
-        return stages
+def exact_conv(layer: Any, x: Tensor, engine: Engine) -> Tensor:
+    """Return the exact convolution."""
+    return ops.Conv.apply(x, layer.weight, layer.bias, engine)
 
-    def _batch_norm(self, norm: nn.BatchNorm2d, x: Tensor) -> Tensor:
-        buffers: dict[str, Any] = dict(norm.named_buffers())
-        running_mean, running_var = buffers["running_mean"], buffers["running_var"]
-        mean, var = running_mean, running_var
-        if self.training:
-            with torch.no_grad():
-                keep = 1 - BATCH_NORM_MOMENTUM
-                mean, var, unbiased = ops.batch_statistics(x)
-                running_mean.copy_(ops.running_average(running_mean, mean, keep))
-                running_var.copy_(ops.running_average(running_var, unbiased, keep))
-                buffers["num_batches_tracked"].add_(1)
-        return ops.BatchNorm.apply(x, norm.weight, norm.bias, mean, var, BATCH_NORM_EPS)
 
-    def _product(self, function: Any, layer: nn.Conv2d | nn.Linear, x: Tensor) -> Tensor:
-        return function.apply(x, layer.weight, layer.bias, self._engine)
+def exact_dense(layer: Any, x: Tensor, engine: Engine) -> Tensor:
+    """Return the exact linear layer."""
+    return ops.Dense.apply(x, layer.weight, layer.bias, engine)
+
+
+def exact_batch_norm(norm: Any, x: Tensor) -> Tensor:
+    """Return the exact batch normalisation; in training also update the statistics."""
+    mean, var = norm.running_mean, norm.running_var
+    if norm.training:
+        with torch.no_grad():
+            keep = 1 - BATCH_NORM_MOMENTUM
+            mean, var, unbiased = ops.batch_statistics(x)
+            norm.running_mean.copy_(ops.running_average(norm.running_mean, mean, keep))
+            norm.running_var.copy_(ops.running_average(norm.running_var, unbiased, keep))
+            norm.num_batches_tracked.add_(1)
+    return ops.BatchNorm.apply(x, norm.weight, norm.bias, mean, var, BATCH_NORM_EPS)
+
+
+def exact_dropout(x: Tensor, keep: Tensor | None) -> Tensor:
+    """Return the exact dropout; None keeps all."""
+    return x if keep is None else ops.Dropout.apply(x, keep)

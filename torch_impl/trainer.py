@@ -16,7 +16,7 @@ from parity.platforms import Platform, nvidia_driver
 from parity.trainer import NonFinite, Output
 from torch_impl import engines, ops, self_test
 from torch_impl.engines import ENGINES
-from torch_impl.model import ExactSimpleCNN, SimpleCNN
+from torch_impl.model import SimpleCNN
 from torch_impl.optim import load_slots, make_optimizer, slots
 from torch_impl.weights import from_canonical, to_canonical
 
@@ -84,21 +84,23 @@ class Trainer:
         self._config = config
         self._device = select_device(platform)
         self._dtype = getattr(torch, config.dtype)
-        exact = config.arithmetic == "exact"
-        if config.arithmetic != "float32" and platform.kind == "mps":
+        exact = config.exact_operations
+        if config.needs_float64 and platform.kind == "mps":
             raise UserError(
-                "Apple's mps has no float64. Use --arithmetic float32, or --device cpu."
+                "Apple's mps has no float64. Use --arithmetic float32 without --exact-only, or "
+                "--device cpu."
             )
         self._engine: EngineName | None = None
-        if exact:
+        if "dot" in exact:
             self._engine = config.engine or engines.choose(self._device)
-            self_test.check(self._device, ENGINES[self._engine])
-            model = ExactSimpleCNN(self._dtype, ENGINES[self._engine])
-        else:
-            model = SimpleCNN(self._dtype)
-        self._model = model.to(self._device)
-        self._optimizer = make_optimizer(config.optimizer, config.lr, self._model, exact=exact)
-        self._cross_entropy = ops.CrossEntropy.apply if exact else F.cross_entropy
+        engine = ENGINES[self._engine or "float64"]
+        if exact:
+            self_test.check(self._device, engine)
+        self._cross_entropy = ops.CrossEntropy.apply if "softmax" in exact else F.cross_entropy
+        self._model = SimpleCNN(self._dtype, exact, engine).to(self._device)
+        self._optimizer = make_optimizer(
+            config.optimizer, config.lr, self._model, exact="optimizer" in exact
+        )
         self._num_steps = 0
 
     def environment(self) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from hypothesis.extra import numpy as hnp
 
 from jax_impl import engines, ops
 from jax_impl.engines import ENGINES
-from jax_impl.model import ExactSimpleCNN
+from jax_impl.model import SimpleCNN
 from jax_impl.weights import from_canonical
 from parity.architecture import initial_weights
 from parity.data import digits
 from parity.exact import engines as rules
 from parity.exact.adversarial import KINDS, tensor
+from parity.exact.operations import OPERATIONS
 from parity.exact.rules import MAX_OPERAND_BITS, operand_bits
 
 LARGEST = 2**MAX_OPERAND_BITS
@@ -154,7 +155,7 @@ def test_real_images_have_the_same_bits_from_every_engine():
     keep = jnp.arange(20 * 2048).reshape(20, 2048) % 2 == 0
 
     def bits(engine):
-        model = ExactSimpleCNN(jnp.dtype("float32"), engine)
+        model = SimpleCNN(jnp.dtype("float32"), frozenset(OPERATIONS), engine)
         graph, params, stats = nnx.split(model, nnx.Param, nnx.BatchStat)
         params = from_canonical(params, initial_weights(0))
 

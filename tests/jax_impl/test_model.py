@@ -8,6 +8,7 @@ import jax_impl.model
 from jax_impl.model import SimpleCNN, dropout, flatten, max_pool
 from jax_impl.weights import from_canonical, to_canonical
 from parity.architecture import NUM_FEATURES, PARAMETERS
+from parity.exact.operations import OPERATIONS
 
 RTOL = 1e-12
 """float64 rounds to 1e-16; sums of up to 2,048 terms in eight layers lose three digits, and the
@@ -112,6 +113,45 @@ def test_the_stages_are_in_the_order_of_the_forward_pass(model):
     blocks = [f"{stage}{i}" for i in (1, 2, 3) for stage in ("conv", "bn", "relu", "pool")]
     head = ["flatten", "dropout", "fc1", "relu4", "fc2"]
     assert list(model.stages(None)) == blocks + head
+
+
+def network(exact, weights) -> SimpleCNN:
+    made = SimpleCNN(jnp.float32, frozenset(exact))
+    nnx.update(made, from_canonical(nnx.state(made), weights))
+    return made
+
+
+def stage_outputs(model: SimpleCNN, inputs, keep) -> dict[str, bytes]:
+    """Return the bits of what each stage makes of an input of its own."""
+    outputs = {}
+    for (name, stage), x in zip(model.stages(keep).items(), inputs, strict=True):
+        y = stage(x)
+        outputs[name] = np.asarray(y).tobytes()
+    return outputs
+
+
+OPERATION_OF = {"conv": "dot", "fc": "dot", "bn": "batchnorm", "relu": "selection"} | {
+    "pool": "selection",
+    "dropout": "selection",
+}
+
+
+def test_a_stage_is_exact_if_and_only_if_its_operation_is_named(random_weights, batch):
+    weights = random_weights(1, "float32")
+    keep, x, inputs = jnp.asarray(batch.keep), jnp.asarray(batch.images), []
+    for stage in network((), weights).stages(keep).values():
+        inputs.append(x)
+        x = stage(x)
+    # Only here does selection differ, signs of zeros aside.
+    inputs[2] = inputs[2].at[0, 0, 0, 0].set(-jnp.inf)
+    native, exact = (stage_outputs(network(e, weights), inputs, keep) for e in ((), OPERATIONS))
+    differing = {name for name in native if native[name] != exact[name]}
+    assert {"conv2", "bn1", "relu1", "fc1"} <= differing
+    for operation in OPERATIONS:
+        mixed = stage_outputs(network((operation,), weights), inputs, keep)
+        for name, found in mixed.items():
+            mine = OPERATION_OF.get(name.rstrip("1234")) == operation
+            assert found == (exact if mine else native)[name], (operation, name)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

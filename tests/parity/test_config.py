@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from parity.config import DatasetName, DataSource, OptimizerName, TrainConfig
 from parity.errors import UserError
+from parity.exact.operations import OPERATIONS
 
 paths = st.none() | st.from_regex(r"[a-z]{1,8}(/[a-z]{1,8}){0,2}", fullmatch=True).map(Path)
 counts = st.integers(1, 10**9)
-configs = st.builds(
-    TrainConfig,
+fields = dict(
     device=st.sampled_from(["cpu", "cpu:avx2", "gpu:1", "tpu"]),
     threads=st.none() | counts,
     dataset=st.sampled_from(get_args(DatasetName)),
@@ -26,10 +26,13 @@ configs = st.builds(
     batch_size=counts,
     epochs=counts,
     seed=st.integers(0, 2**63 - 1),
-    arithmetic=st.sampled_from(["float32", "float64"]),
     init_weights=paths,
     out=paths,
 )
+exact_only = st.lists(st.sampled_from(list(OPERATIONS)), unique=True).map(tuple)
+configs = st.builds(
+    TrainConfig, **fields, arithmetic=st.sampled_from(["float32", "float64", "exact"])
+) | st.builds(TrainConfig, **fields, exact_only=exact_only)
 
 
 @given(configs)
@@ -75,6 +78,12 @@ def test_the_defaults_are_the_articles():
         ("data_source", "lmdb", "lmdb.*tfds.*torchvision.*binary"),
         ("optimizer", "lion", "lion.*adam.*rmsprop.*sgd"),
         ("arithmetic", "bfloat16", "bfloat16.*float32.*float64"),
+        (
+            "exact_only",
+            ("dot", "sum"),
+            "--exact-only 'sum' is no operation. Choose from dot, batchn",
+        ),
+        ("exact_only", ("dot", "softmax", "dot"), "--exact-only names dot more than once"),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_its_name_and_limit(field, value, message):
@@ -88,6 +97,29 @@ def test_a_value_out_of_range_is_refused_with_its_name_and_limit(field, value, m
 )
 def test_the_limits_themselves_are_allowed(smallest):
     TrainConfig(**smallest)
+
+
+@pytest.mark.parametrize("arithmetic", ["float64", "exact"])
+def test_single_operations_are_exact_in_float32_only(arithmetic):
+    with pytest.raises(UserError, match=f"--arithmetic is {arithmetic}. Leave out one"):
+        TrainConfig(exact_only=("dot",), arithmetic=arithmetic)
+
+
+def test_which_operations_are_exact_and_whether_they_need_float64():
+    def facts(**settings):
+        config = TrainConfig(**settings)
+        return config.exact_operations, config.needs_float64, config.dtype
+
+    assert facts() == (frozenset(), False, "float32")
+    assert facts(arithmetic="float64") == (frozenset(), True, "float64")
+    assert facts(arithmetic="exact") == (frozenset(OPERATIONS), True, "float32")
+    assert facts(exact_only=("dot",)) == (frozenset({"dot"}), True, "float32")
+
+
+def test_a_configuration_from_before_single_operations_could_be_exact_has_none():
+    older = TrainConfig().to_json()
+    del older["exact_only"]
+    assert TrainConfig.from_json(older) == TrainConfig()
 
 
 def test_a_field_of_a_newer_version_is_refused_by_name():

@@ -17,6 +17,7 @@ from parity import launch, platforms, runs, weights
 from parity.architecture import NUM_CLASSES, initial_weights
 from parity.config import TrainConfig
 from parity.errors import UserError
+from parity.exact.operations import OPERATIONS
 from parity.platforms import Platform
 from parity.runs import RunRecord
 from parity.trainer import Output
@@ -55,6 +56,18 @@ def test_without_resume_the_defaults_hold():
     config, record = launch.parse("jax", ["--seed", "3", "--device", "tpu"])
     assert record is None
     assert config == TrainConfig(seed=3, device="tpu")
+
+
+@pytest.mark.parametrize("typed", ["dot,softmax", "dot, softmax"])
+def test_operations_are_joined_by_commas(typed):
+    config, _ = launch.parse("jax", ["--exact-only", typed, "--seed", "3"])
+    assert config == TrainConfig(exact_only=("dot", "softmax"), seed=3)
+
+
+def test_operations_of_a_resumed_run_stay(begun):
+    message = f"--exact-only is dot,softmax, but the run in {begun.path} has none."
+    with pytest.raises(UserError, match=re.escape(message)):
+        launch.parse("jax", ["--resume", str(begun.path), "--exact-only", "dot,softmax"])
 
 
 @pytest.mark.parametrize("spelling", [["--resume", "{0}"], ["--resume={0}"]])
@@ -293,6 +306,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
         r"conv2.weight has shape \(64, 31, 3, 3\) in {place}/narrow.safetensors, "
         r"but SimpleCNN needs \(64, 32, 3, 3\).",
     ),
+    "an operation that is none": (
+        ("--exact-only", "dot,conv"),
+        "--exact-only 'conv' is no operation. Choose from dot, batchnorm, .*joined by commas.",
+    ),
     "device that is not here": (
         (*SMALL, "--device", "gpu", "--out", "{place}/{framework}-gpu"),
         r"(JAX|PyTorch) sees no gpu:0 on this machine, only cpu. Install .*choose one of these.",
@@ -365,6 +382,8 @@ def test_help_names_every_flag_and_loads_no_framework(framework):
     assert outcome.returncode == 0
     for field in TrainConfig.__dataclass_fields__:
         assert f"--{field.replace('_', '-')}" in outcome.stdout
+    for operation in OPERATIONS:
+        assert operation in outcome.stdout
     loaded = {
         line.split("|")[-1].strip().split(".")[0]
         for line in outcome.stderr.splitlines()

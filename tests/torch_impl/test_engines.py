@@ -10,10 +10,11 @@ from hypothesis.extra import numpy as hnp
 from parity.data import digits
 from parity.exact import engines as rules
 from parity.exact.adversarial import KINDS, tensor
+from parity.exact.operations import OPERATIONS
 from parity.exact.rules import MAX_OPERAND_BITS, operand_bits
 from torch_impl import engines, ops
 from torch_impl.engines import ENGINES
-from torch_impl.model import ExactSimpleCNN
+from torch_impl.model import SimpleCNN
 
 LARGEST = 2**MAX_OPERAND_BITS
 SHAPES = [(1, 1, 1), (5, 27, 3), (3, 130, 10), (33, 8, 16)]
@@ -131,7 +132,7 @@ def test_real_images_have_the_same_bits_from_every_engine():
 
     def bits(engine):
         torch.manual_seed(0)
-        model = ExactSimpleCNN(torch.float32, engine)
+        model = SimpleCNN(torch.float32, frozenset(OPERATIONS), engine)
         logits = model(images.contiguous(), torch.arange(20 * 2048).view(20, 2048) % 2 == 0)
         ops.CrossEntropy.apply(logits, labels).backward()
         tensors = logits, *(p.grad for p in model.parameters())

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from parity.architecture import NUM_FEATURES, PARAMETERS
+from parity.exact.operations import OPERATIONS
 from torch_impl.model import PatchConv2d, SimpleCNN, dropout, flatten, max_pool
 from torch_impl.weights import from_canonical, to_canonical
 
@@ -118,6 +119,50 @@ def test_the_stages_are_in_the_order_of_the_forward_pass(model):
     blocks = [f"{stage}{i}" for i in (1, 2, 3) for stage in ("conv", "bn", "relu", "pool")]
     head = ["flatten", "dropout", "fc1", "relu4", "fc2"]
     assert list(model.stages(None)) == blocks + head
+
+
+def network(exact, weights) -> SimpleCNN:
+    made = SimpleCNN(torch.float32, frozenset(exact))
+    from_canonical(made, weights)
+    return made
+
+
+def stage_outputs(model: SimpleCNN, inputs, keep) -> dict[str, bytes]:
+    """Return the bits of what each stage makes of an input of its own."""
+    outputs = {}
+    for (name, stage), x in zip(model.stages(keep).items(), inputs, strict=True):
+        y = stage(x)
+        outputs[name] = y.detach().numpy().tobytes()
+    return outputs
+
+
+OPERATION_OF = {"conv": "dot", "fc": "dot", "bn": "batchnorm", "relu": "selection"} | {
+    "pool": "selection",
+    "dropout": "selection",
+}
+
+
+@torch.no_grad()
+def test_a_stage_is_exact_if_and_only_if_its_operation_is_named(random_weights, batch):
+    weights = random_weights(1, "float32")
+    keep, x, inputs = (
+        torch.from_numpy(batch.keep),
+        torch.from_numpy(batch.images).permute(0, 3, 1, 2).contiguous(),
+        [],
+    )
+    for stage in network((), weights).stages(keep).values():
+        inputs.append(x)
+        x = stage(x)
+    # Only here does selection differ, signs of zeros aside.
+    inputs[2][0, 0, 0, 0] = -torch.inf
+    native, exact = (stage_outputs(network(e, weights), inputs, keep) for e in ((), OPERATIONS))
+    differing = {name for name in native if native[name] != exact[name]}
+    assert {"conv2", "bn1", "relu1", "fc1"} <= differing
+    for operation in OPERATIONS:
+        mixed = stage_outputs(network((operation,), weights), inputs, keep)
+        for name, found in mixed.items():
+            mine = OPERATION_OF.get(name.rstrip("1234")) == operation
+            assert found == (exact if mine else native)[name], (operation, name)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
