@@ -71,7 +71,7 @@ class Lines:
             f"epoch {figures.epoch:2d}/{self._num_epochs}"
             f"  train loss {figures.train_loss:.4f}  accuracy {figures.train_accuracy:5.2f} %"
             f"  test loss {figures.test_loss:.4f}  accuracy {figures.test_accuracy:5.2f} %"
-            f"  {_duration(left)} left"
+            f"  {duration(left)} left"
         )
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ def monitor(*, quiet: bool, num_epochs: int, first_epoch: int, steps_per_epoch: 
     )
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Return "45 s", "3 min" or "2 h 05 min"."""
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -113,7 +113,7 @@ def test_time_left_counts_the_epochs_of_this_process_alone(screen, clock):
     ],
 )
 def test_a_duration_is_read_at_a_glance(seconds, text):
-    assert progress._duration(seconds) == text
+    assert progress.duration(seconds) == text
 
 
 def test_an_epoch_is_one_line_whatever_its_figures(screen, clock):
