@@ -58,7 +58,9 @@ def attribute(
         out: Keep the runs and attribution.json in this folder. Default: keep nothing.
         quiet: Print the result alone, no progress.
     """
+    # Not at the top: --help need not wait for NumPy.
     from parity import ladder
+    from parity.launch import begun_or_gone
     from parity.progress import duration
 
     sides = ladder.parse_sides(a, b)
@@ -83,9 +85,11 @@ def attribute(
         print(f"run {number} of {num_runs}: {what}{time_left}", file=sys.stderr, flush=True)
 
     with TemporaryDirectory() as temporary:
-        folder = Path(temporary) if out is None else empty_folder(out)
-        heard = (lambda *_: None) if quiet else progress
-        attribution = ladder.climb(sides, settings, operations, folder, heard)
+        folder = out or Path(temporary)
+        with begun_or_gone(folder):
+            refuse_used(folder)
+            heard = (lambda *_: None) if quiet else progress
+            attribution = ladder.climb(sides, settings, operations, folder, heard)
     if out is not None:
         write(out, attribution)
     show(attribution)
@@ -103,18 +107,14 @@ def _check(operations: tuple[str, ...], steps: int) -> None:
             )
 
 
-def empty_folder(out: Path) -> Path:
-    """Make the folder of the result and return it.
+def refuse_used(folder: Path) -> None:
+    """Refuse a folder that holds something already.
 
     Raises:
-        UserError: If it cannot be made, or holds something already.
+        UserError: Says so.
     """
-    from parity.launch import make_folder
-
-    make_folder(out)
-    if any(out.iterdir()):
-        raise UserError(f"--out {out} is not empty. Choose another folder, or empty this one.")
-    return out
+    if any(folder.iterdir()):
+        raise UserError(f"--out {folder} is not empty. Choose another folder, or empty this one.")
 
 
 def write(out: Path, attribution: "Attribution") -> None:

@@ -93,6 +93,15 @@ def test_a_mistake_is_one_clear_message_and_status_2(mistake, monkeypatch, tmp_p
     assert re.search(message.replace("{place}", str(tmp_path)), text), text
 
 
+def test_a_mistake_leaves_no_folder(monkeypatch, tmp_path):
+    out = tmp_path / "result"
+    arguments = ["torch:cpu", "jax:cpu", "--steps", "1000", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["attribute", *arguments])
+    with pytest.raises(SystemExit):
+        attribute.main()
+    assert not out.exists()
+
+
 def test_help_names_every_option_and_is_fast():
     command = [sys.executable, "-X", "importtime", "-m", "parity.attribute", "--help"]
     outcome = subprocess.run(command, capture_output=True, text=True, check=True)
