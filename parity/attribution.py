@@ -11,15 +11,16 @@ own last place, which is coarse beside a step: a tiny difference then shows in f
 whole unit each, and only the sum keeps its size. The *typical* tensor (the median) says what
 roundings amount to. The *farthest* one says whether a rounding made ReLU or max-pool choose
 otherwise somewhere, which is up to a thousand times as much in every tensor below and depends on
-the batch. The biases of the convolutions are left out: BatchNorm cancels them, so that their gradient
-is rounding noise, which Adam and RMSprop divide by its own size.
+the batch. The biases of the convolutions are left out: BatchNorm cancels them, so that their
+gradient is rounding noise, which Adam and RMSprop divide by its own size.
 
 **What it cannot tell.** Training is chaotic. PyTorch against JAX on a CPU (digits, batch 32, Adam),
 the typical tensor differed by 8e-7 to 8e-6 after two steps, depending on the operation, and by 7e-3
 to 4e-2, whichever it was, after 16. So few steps are the rule. And exact products coarsen: of the
-18 to 20 bits of their operands a tiny difference moves a few by a whole unit, which is up to ten
-times as much in the sums that follow. So the shares need not add up to 100 %. That of `dot` is as
-it is, because no product is exact beside it; those of the others rank them among themselves.
+18 to 20 bits of their operands a tiny difference moves a few by a whole unit, which is more in the
+sums that follow (BatchNorm alone, batch 128, made seven times what all operations did together). So
+the shares need not add up to 100 %. That of `dot` is as it is, because no product is exact beside
+it; those of the others rank them among themselves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,9 +38,9 @@ FEW_STEPS = 4
 """With more steps differences have begun to grow into one another."""
 
 OTHER_CHOICE = 5e-5
-"""A farthest tensor beyond it tells of another choice. In pairs of runs of one or two steps (digits,
-batch 32, Adam and SGD, CPUs) roundings left 2.3e-5 at most, and tensors below a unit that had chosen
-otherwise 9e-5 and more, up to 2e-3."""
+"""A farthest tensor beyond it tells of another choice. In pairs of runs of one or two steps
+(digits, batch 32, Adam and SGD, CPUs) roundings left 2.3e-5 at most, and tensors below a unit that
+had chosen otherwise 9e-5 and more, up to 2e-3."""
 
 MUCH = 1.5
 """Shares above it are told as multiples."""

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from parity import runs
+from parity import commas, runs
 from parity.article.files import ArticleFile
 from parity.article.files import parse as parse_article
 from parity.errors import UserError
@@ -205,6 +205,7 @@ def from_record(record: RunRecord) -> Result:
     arithmetic, optimizer, seed = (
         configuration.pop(name) for name in ("arithmetic", "optimizer", "seed")
     )
+    configuration["exact_only"] = commas.join(record.config.exact_only)
     failure = record.failure
     return Result(
         name=record.path.resolve().name,

@@ -134,3 +134,8 @@ def test_environments_are_flat_and_say_what_changed_on_the_way(make_record):
         "versions.torch": "2.9",
     }
     assert moved.facts["threads"] == "2->1"  # not the setting, which is None
+
+
+def test_exact_operations_read_as_they_are_typed(make_result):
+    assert make_result().facts["exact_only"] == "none"
+    assert make_result(exact_only=("dot", "softmax")).facts["exact_only"] == "dot,softmax"
