@@ -52,7 +52,7 @@ def self_test(device: str, operations: Operations) -> None:
     chained = oracle.to_float32(oracle.double(rounded_product) + oracle.double(z))
     wide = oracle.double(x), oracle.double(y)
     cases = {
-        "the float64 matrix product": (operations.product(a.astype(float), b.astype(float)), a @ b),
+        "the matrix product": (operations.product(a.astype(float), b.astype(float)), a @ b),
         "rounding to float32": (operations.to_float32(rounded), oracle.to_float32(rounded)),
         "the square root": (operations.square_root(roots), oracle.square_root(roots)),
         "a * b + c": (operations.fused(x, y, z), fused),
@@ -63,7 +63,7 @@ def self_test(device: str, operations: Operations) -> None:
     for name, (found, expected) in cases.items():
         if found.tobytes() != expected.astype(found.dtype).tobytes():
             raise UserError(
-                f"--arithmetic exact does not hold on {device}: {name} differs from the oracle. "
+                f"The exact arithmetic does not hold on {device}: {name} differs from the oracle. "
                 "Its float64 is not IEEE 754's, or is flushed. Use --device cpu, or another "
                 "arithmetic."
             )

@@ -44,7 +44,7 @@ def rounded_to_float32(a, b):
 
 # A device's fault, and what the message names.
 FAULTS = {
-    "a product in float32": ({"product": rounded_to_float32}, "the float64 matrix product"),
+    "a product in float32": ({"product": rounded_to_float32}, "the matrix product"),
     "subnormals that are kept": ({"to_float32": subnormals_kept}, "rounding to float32"),
     "a root of another library": (
         {"square_root": lambda x: np.nextafter(oracle.square_root(x), np.float32(9))},
