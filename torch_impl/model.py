@@ -22,8 +22,11 @@ from torch_impl.engines import ENGINES, Engine
 
 
 def max_pool(x: Tensor) -> Tensor:
-    """Return the largest of every 2x2 window; among equals the first one gets the gradient."""
-    return F.max_pool2d(x, 2)
+    """Return the largest of every 2x2 window; among equals the first one gets the gradient.
+
+    Not F.max_pool2d, whose gradient on GPUs adds in any order and is refused as such.
+    """
+    return ops.MaxPool.apply(x)
 
 
 def flatten(x: Tensor) -> Tensor:

@@ -36,7 +36,9 @@ class ExactOptimizer(torch.optim.Optimizer):
                 state = self.state[parameter]
                 if "step" in state:
                     state["step"] += 1
-                update(parameter, parameter.grad, state, group["lr"])
+                for part in ops.blocks(parameter):
+                    here = {name: x[part] if x.ndim else x for name, x in state.items()}
+                    update(parameter[part], parameter.grad[part], here, group["lr"])
 
 
 def make_optimizer(
