@@ -84,10 +84,22 @@ class Platform:
 
 
 def parse(device: str, framework: Framework) -> Platform:
-    """Return the platform that a device string means to a framework.
+    """Return the platform that a device string means to a framework on this machine.
 
     Raises:
         UserError: If there is no such platform, or this processor lacks the instruction set.
+    """
+    platform = named(device, framework)
+    if platform.level is not None:
+        _check_level(platform.level)
+    return platform
+
+
+def named(device: str, framework: Framework) -> Platform:
+    """Return the platform that a device string means to a framework on some machine.
+
+    Raises:
+        UserError: If there is no such platform.
     """
     kind, _, rest = device.partition(":")
     kind = "gpu" if kind == "cuda" else kind
@@ -97,7 +109,6 @@ def parse(device: str, framework: Framework) -> Platform:
         if kind == "gpu" and rest.isdecimal():
             return Platform(kind, index=int(rest))
         if kind == "cpu" and rest in LEVELS:
-            _check_level(rest)
             return Platform(kind, level=rest)
     names = ["cpu", *(f"cpu:{level}" for level in LEVELS), "gpu (or cuda)", "gpu:1"]
     names += [k for k in KINDS[framework] if k not in ("cpu", "gpu")]
