@@ -16,7 +16,7 @@ from tyro.extras import SubcommandApp
 from parity.command import user_errors
 from parity.config import DatasetName
 from parity.errors import UserError
-from parity.platforms import KINDS, Framework, available_threads
+from parity.platforms import KINDS, Framework
 
 if TYPE_CHECKING:
     from parity.study.folder import Study
@@ -86,7 +86,7 @@ def study_of(what: str, options: Options) -> "Study":
         design=design.load(what),
         choices=choices,
         backend=options.backend,
-        data_dir=options.data_dir,
+        data_dir=options.data_dir and options.data_dir.resolve(),
     )
 
 
@@ -147,12 +147,17 @@ def run(
     num_runs = sum(r.config is not None for r in runs)
     if not num_runs:
         raise UserError(f"No run of {study.design.name} is applicable. `plan` says why.")
-    cores = available_threads()
-    if not 1 <= jobs <= cores:
-        raise UserError(
-            f"--jobs is {jobs}, but must be from 1 to {cores}, the cores of this process."
-        )
-    backend = local.Local(data_dir=study.data_dir, jobs=jobs, modules=modules or local.MODULES)
+    commands = modules or local.MODULES
+    if study.backend == "ray":
+        from parity.study.cluster import Cluster
+
+        backend = Cluster(address, data_dir=study.data_dir, jobs=jobs, modules=commands)
+        for name, count in backend.missing(runs).items():
+            print(f"note: no machine of the cluster has enough {name}; {count} runs wait for it.")
+    elif address is not None:
+        raise UserError("--address is that of a Ray cluster. Add --backend ray, or leave it out.")
+    else:
+        backend = local.Local(data_dir=study.data_dir, jobs=jobs, modules=commands)
     folder.begin(path, study)
     if other := folder.other_threads(runs, path, backend.threads):
         print(
@@ -240,6 +245,7 @@ def main() -> None:
         *,
         out: Path | None = None,
         jobs: int = 1,
+        address: str | None = None,
     ) -> None:
         """Do all runs that are not finished. After an interruption, say it again.
 
@@ -247,9 +253,11 @@ def main() -> None:
             what: article, ablation, smoke, a TOML file, or the folder of a study that has begun.
             options: Choices.
             out: The study's folder. Default: runs/ and the design's name.
-            jobs: Runs at once, among which the cores are shared out.
+            jobs: Runs at once, among which the cores are shared out; on Ray, those of the smallest
+                machine.
+            address: Of the Ray cluster. Default: the one that this machine belongs to.
         """
-        sys.exit(run(what, options, out=out, jobs=jobs))
+        sys.exit(run(what, options, out=out, jobs=jobs, address=address))
 
     @app.command(name="status")
     def status_command(what: What) -> None:

@@ -55,7 +55,7 @@ class Study:
             "design": self.design.content,
             "choices": json.loads(json.dumps(asdict(self.choices))),
             "backend": self.backend,
-            "data_dir": None if self.data_dir is None else str(self.data_dir.resolve()),
+            "data_dir": None if self.data_dir is None else str(self.data_dir),
         }
 
 

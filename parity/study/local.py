@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from parity.command import writing
+from parity.errors import UserError
 from parity.platforms import Framework, available_threads
 from parity.study.folder import LOG, last_lines
 from parity.study.planning import PlannedRun
@@ -85,10 +86,21 @@ class Local:
     def __init__(
         self, *, data_dir: Path | None, jobs: int, modules: Mapping[Framework, str] = MODULES
     ) -> None:
+        cores = available_threads()
+        if not 1 <= jobs <= cores:
+            raise UserError(
+                f"--jobs is {jobs}, but must be from 1 to {cores}, the cores of this process."
+            )
         self.jobs = jobs
-        self.threads = available_threads() // jobs
+        self.threads = cores // jobs
         self._data_dir = data_dir
         self._modules = modules
+
+    def has_room(self, run: PlannedRun, going: Sequence[PlannedRun]) -> bool:
+        """See scheduling.Backend. A run has its accelerator for itself; runs share a CPU."""
+        device = run.place.device
+        taken = not device.startswith("cpu") and any(o.place.device == device for o in going)
+        return len(going) < self.jobs and not taken
 
     def start(self, run: PlannedRun, folder: Path, *, resume: bool, threads: int) -> Process:
         """See scheduling.Backend."""

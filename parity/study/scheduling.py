@@ -54,6 +54,10 @@ class Backend(Protocol):
     threads: int
     """Of each run, unless its design sets them."""
 
+    def has_room(self, run: PlannedRun, going: Sequence[PlannedRun]) -> bool:
+        """Return whether a run can start beside those that are on their way."""
+        ...
+
     def start(self, run: PlannedRun, folder: Path, *, resume: bool, threads: int) -> Job:
         """Start a run whose record and log are to come to be in a folder, which is there."""
         ...
@@ -171,9 +175,7 @@ class Schedule:
 
     def _fill(self) -> None:
         for run in list(self._waiting):
-            if len(self._going) >= self._backend.jobs:
-                return
-            if not self._device_is_free(run):
+            if not self._backend.has_room(run, [other for other, _ in self.going]):
                 continue
             if time.monotonic() < self._elsewhere.get(run.folder, 0):
                 continue
@@ -192,11 +194,6 @@ class Schedule:
                 self._waiting.remove(run)
                 self._going[run.folder] = (run, started)
                 self._display.began(run, started.attempt)
-
-    def _device_is_free(self, run: PlannedRun) -> bool:
-        """Return whether the run has its accelerator for itself; a CPU is shared by threads."""
-        device = run.place.device
-        return device.startswith("cpu") or all(r.place.device != device for r, _ in self.going)
 
     @property
     def going(self) -> list[tuple[PlannedRun, _Going]]:

@@ -12,11 +12,11 @@ import pytest
 
 from parity.runs import read_record
 from parity.study import folder as folders
+from parity.study import local
 from parity.study.design import parse
-from parity.study.display import display
 from parity.study.folder import Attempt
 from parity.study.planning import Choices, PlannedRun, plan
-from parity.study.scheduling import Ended, Estimate, Schedule
+from parity.study.scheduling import Estimate
 
 HERE = Path(__file__).parent
 
@@ -296,13 +296,13 @@ def test_the_time_left_follows_what_runs_of_the_same_framework_took():
     assert estimate.seconds_left([torch, jax], [(torch, 5.0)], 1) == 15 + 60 + 10
     assert estimate.seconds_left([torch, jax], [(torch, 5.0)], 5) == (15 + 60 + 10) / 5
     assert estimate.seconds_left([], [(jax, 5.0), (torch, 99.0)], 2) == 55
-    elsewhere = a_run("torch", device="cpu:sse4")
+    elsewhere = a_run("torch", device="gpu")
     assert estimate.seconds_left([elsewhere], [], 1) == 30  # the mean of all three
 
 
 def a_run(framework, device="cpu") -> PlannedRun:
     choices = Choices(frameworks=(framework,), on=(device,))
-    (run,) = plan(parse({"name": "x", "runs": [{}]}, "x"), choices, "ray")
+    (run,) = plan(parse({"name": "x", "runs": [{}]}, "x"), choices, "local")
     return run
 
 
@@ -310,32 +310,12 @@ def an_attempt(*, seconds, first_epoch=1) -> Attempt:
     return Attempt(began=0.0, host="h", threads=1, first_epoch=first_epoch, seconds=seconds)
 
 
-class Slot:
-    """A backend in which runs end when told to."""
-
-    def __init__(self) -> None:
-        self.jobs, self.threads = 9, 1
-        self.started: list[str] = []
-
-    def start(self, run, folder, *, resume, threads):
-        self.started.append(run.place.device)
-        return self
-
-    def poll(self):
-        return Ended(1, 0.0, ()) if len(self.started) >= 3 else None
-
-    def kill(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def test_one_run_at_a_time_has_an_accelerator(tmp_path):
-    design = parse({"name": "x", "runs": [{"seed": [1, 2]}]}, "x")
-    on = ("gpu:0", "gpu:1", "cpu")
-    runs = plan(design, Choices(frameworks=("torch",), on=on), "local")
-    backend, heard = Slot(), display(num_runs=len(runs))
-    schedule = Schedule(runs, tmp_path, backend, heard)
-    schedule._fill()
-    assert backend.started == ["gpu:0", "gpu:1", "cpu", "cpu"]
-    schedule.run()
-    assert sorted(backend.started) == sorted(on * 2)
+def test_runs_share_a_cpu_and_have_an_accelerator_for_themselves(monkeypatch):
+    monkeypatch.setattr(local, "available_threads", lambda: 8)
+    backend = local.Local(data_dir=None, jobs=3)
+    gpu, other, cpu = (a_run("torch", device=name) for name in ("gpu:0", "gpu:1", "cpu"))
+    assert backend.has_room(cpu, [cpu, gpu])
+    assert backend.has_room(other, [cpu, gpu])
+    assert not backend.has_room(gpu, [cpu, gpu])
+    assert not backend.has_room(cpu, [cpu, cpu, gpu])
+    assert backend.threads == 2
