@@ -16,6 +16,9 @@ demo: $(VENV)/.demo
 	$(BIN)/python -m jax_impl.train $(TRAIN_FLAGS) --out $(DEMO)/jax
 	$(BIN)/python -m torch_impl.train $(TRAIN_FLAGS) --out $(DEMO)/torch
 	$(BIN)/python -m parity.compare $(DEMO) --out $(DEMO)/comparison
+	$(BIN)/python -m parity.report $(DEMO) --out $(DEMO)/report
+	@if [ -t 1 ] && [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ]; then \
+	  $(BIN)/python -m webbrowser $(DEMO)/report/report.html; fi
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow"

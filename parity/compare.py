@@ -38,6 +38,32 @@ def compare(
         out: Also write comparison.json and comparison.txt into this folder.
         json: Print one JSON document at full precision, and nothing else.
     """
+    comparison = compared(paths, by=by, threshold=threshold, published=published)
+    # Before anything is printed: a reader that goes away (head, less) ends the command.
+    written = () if out is None else write(out, comparison)
+    if json:
+        from parity.comparison_json import as_json
+
+        print(as_json(comparison))
+    else:
+        from parity.console import console
+        from parity.tables import render
+
+        screen = console()
+        for part in render(comparison):
+            screen.print(part)
+    for path in written:
+        print(path, file=sys.stderr if json else sys.stdout)
+
+
+def compared(
+    paths: tuple[Path, ...], *, by: tuple[str, ...] = (), threshold: float, published: bool
+) -> "Comparison":
+    """Return the comparison of what lies at paths; see `compare`. Tells on stderr what is skipped.
+
+    Raises:
+        UserError: If an argument is wrong, or nothing can be read.
+    """
     # Not at the top: --help need not wait for NumPy.
     from parity import comparison as comparing
     from parity import results
@@ -62,22 +88,7 @@ def compare(
         from parity.article.published import published as published_files
 
         article = published_files()
-    comparison = comparing.compare(reading.results, by=by, threshold=threshold, published=article)
-    # Before anything is printed: a reader that goes away (head, less) ends the command.
-    written = () if out is None else write(out, comparison)
-    if json:
-        from parity.comparison_json import as_json
-
-        print(as_json(comparison))
-    else:
-        from parity.console import console
-        from parity.tables import render
-
-        screen = console()
-        for part in render(comparison):
-            screen.print(part)
-    for path in written:
-        print(path, file=sys.stderr if json else sys.stdout)
+    return comparing.compare(reading.results, by=by, threshold=threshold, published=article)
 
 
 def write(folder: Path, comparison: "Comparison") -> tuple[Path, Path]:

@@ -4,6 +4,7 @@ A task trains in a folder of its own machine and returns the files; a task whose
 done again by Ray, from the beginning, elsewhere if need be.
 """
 
+import logging
 import socket
 import sys
 import tempfile
@@ -149,7 +150,7 @@ class Cluster:
             raise UserError("Ray is not installed. Run `pip install '.[ray]'`.") from None
         try:
             _refuse_deaf(address)
-            ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
+            ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, RuntimeError, ValueError) as error:
             raise UserError(
                 f"There is no Ray cluster at {address or 'this machine'} ({error}). Start one by "
@@ -159,7 +160,7 @@ class Cluster:
         self._data_dir = data_dir
         self._modules = modules
         self._looked = -LOOK_AGAIN_SECONDS
-        self._total: dict[str, float] = {}
+        self._total: Mapping[str, float] = {}
         cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
         smallest = min([n for n in cores if n] or [1])
         if jobs > smallest:
@@ -196,7 +197,7 @@ class Cluster:
     def _threads_of(self, run: PlannedRun) -> int:
         return (run.config.threads if run.config else None) or self.threads
 
-    def _resources(self) -> dict[str, float]:
+    def _resources(self) -> Mapping[str, float]:
         if time.monotonic() - self._looked >= LOOK_AGAIN_SECONDS:
             self._total = self._ray.cluster_resources()
             self._looked = time.monotonic()

@@ -1,0 +1,126 @@
+"""The report's figures: which there are for a comparison, with their numbers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from parity.comparison import Comparison
+from parity.report import plots, series
+from parity.report.series import METRICS, Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """A figure."""
+
+    name: str
+    """Of its files, without a suffix."""
+    title: str
+    caption: str
+    rows: Rows
+    """The numbers plotted."""
+    figure: Figure
+
+
+MAX_CONFIGURATIONS = 24
+"""Rows of the heatmap, those with the most runs."""
+
+
+def draw(comparison: Comparison) -> Iterator[Drawn]:
+    """Yield the figures for which there are runs."""
+    found = series.configurations(comparison)
+    if not found:
+        return
+    palette = plots.Palette([d for c in found for d in c.devices()])
+    main = found[0]
+    of = f"{len(main.runs)} runs: {main.name}."
+    rows = series.accuracies(main)
+    figure = plots.figure(1, 1, height=1.2 + 0.4 * len(main.devices()))
+    plots.accuracy(figure.axes[0], rows, palette)
+    yield Drawn(
+        name="accuracy",
+        title="Final accuracy by device",
+        caption=f"{of} A point is a run, the stroke their mean, the bar their range.",
+        rows=rows,
+        figure=figure,
+    )
+    rows = series.trajectories(main)
+    figure = plots.figure(2, 2)
+    for axes, metric in zip(figure.axes, METRICS, strict=True):
+        plots.trajectory(axes, rows, metric, palette, main)
+    plots.legend(figure, figure.axes[0])
+    yield Drawn(
+        name="trajectories",
+        title="Trajectories",
+        caption=f"{of} Thick: mean of a device's runs; band: their range; thin: single runs.",
+        rows=rows,
+        figure=figure,
+    )
+    yield from _effects(comparison)
+    if len(found) > 1:
+        rows = series.heatmap(found[:MAX_CONFIGURATIONS])
+        figure = plots.figure(1, 1, height=1.6 + 0.32 * len(found[:MAX_CONFIGURATIONS]))
+        plots.heatmap(figure, figure.axes[0], rows)
+        yield Drawn(
+            name="heatmap",
+            title="Device and configuration",
+            caption="Mean final test accuracy; empty where there is no run.",
+            rows=rows,
+            figure=figure,
+        )
+    yield from _optimizers(found, palette)
+    rows = series.repeats(main)
+    if rows:
+        figure = plots.figure(1, 1)
+        plots.deviations(figure.axes[0], rows, palette)
+        plots.legend(figure, figure.axes[0])
+        yield Drawn(
+            name="repeats",
+            title="Repeated runs",
+            caption=f"{of} Each run's test accuracy less the mean of its device's runs.",
+            rows=rows,
+            figure=figure,
+        )
+
+
+def _effects(comparison: Comparison) -> Iterator[Drawn]:
+    rows = series.contrasts(comparison)
+    if rows:
+        figure = plots.figure(1, 1, height=1.2 + 0.32 * len(rows))
+        plots.effects(figure.axes[0], rows)
+        plots.legend(figure, figure.axes[0])
+        yield Drawn(
+            name="effects",
+            title="What one change does",
+            caption="Pairs of runs that differ in one thing alone. Typical: root mean square.",
+            rows=rows,
+            figure=figure,
+        )
+
+
+def _optimizers(found: list[series.Configuration], palette: plots.Palette) -> Iterator[Drawn]:
+    chosen = series.optimizers(found)
+    if len(chosen) < 2:
+        return
+    figure = plots.figure(2, len(chosen))
+    rows: Rows = []
+    for column, configuration in enumerate(chosen):
+        name = configuration.runs[0].optimizer
+        finals, curves = series.accuracies(configuration), series.trajectories(configuration)
+        curves = [row for row in curves if row["metric"] == "test_accuracy"]
+        above, below = figure.axes[column], figure.axes[len(chosen) + column]
+        plots.accuracy(above, finals, palette)
+        above.set_title(name, color=plots.GREY)
+        plots.trajectory(below, curves, "test_accuracy", palette, configuration)
+        rows += [{"optimizer": name} | row for row in curves]
+        if column:
+            above.set_yticklabels([])
+            below.set_ylabel("")
+    yield Drawn(
+        name="optimizers",
+        title="Optimizers",
+        caption="Final accuracy by device, and trajectories, of each optimizer.",
+        rows=rows,
+        figure=figure,
+    )

@@ -1,0 +1,209 @@
+"""What the figures show: rows of numbers, worked out from a comparison, plotted and kept as CSV."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parity.comparison import Comparison
+from parity.curves import mean, population_std
+from parity.results import Result
+
+WHERE = ("framework", "platform")
+"""Fields that say on what a run computed: one device of the figures."""
+
+METRICS = {
+    "train_accuracy": "training accuracy, %",
+    "test_accuracy": "test accuracy, %",
+    "train_loss": "training loss, nats",
+    "test_loss": "test loss, nats",
+}
+"""Axis labels of the curves, by their name in parity.results.Curves."""
+
+
+class Run(NamedTuple):
+    """One finished run as the figures see it."""
+
+    name: str
+    device: str
+    optimizer: str
+    curves: dict[str, np.ndarray]
+    """Shape (epochs,) each, by the names of METRICS."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """Runs of one configuration on several devices."""
+
+    name: str
+    """What they share, in words."""
+    runs: tuple[Run, ...]
+
+    def devices(self) -> list[str]:
+        """Return the devices, in the order in which they first occur."""
+        return list(dict.fromkeys(run.device for run in self.runs))
+
+    def on(self, device: str) -> list[Run]:
+        """Return the runs on a device."""
+        return [run for run in self.runs if run.device == device]
+
+
+def devices(comparison: Comparison) -> dict[int, str]:
+    """Return the device of every result, by position: the platform, and the framework if several.
+
+    The order is that of the results, so that a device keeps its place, and its colour, everywhere.
+    """
+    several = len({result.framework for result in comparison.results}) > 1
+    return {
+        i: f"{_NAMES.get(r.framework, r.framework)} {r.platform}" if several else r.platform
+        for i, r in enumerate(comparison.results)
+    }
+
+
+_NAMES = {"jax": "JAX", "torch": "PyTorch"}
+
+
+def configurations(comparison: Comparison) -> list[Configuration]:
+    """Return the groups of the comparison, those merged that differ in the device alone.
+
+    The one with the most runs comes first: the study's main one.
+    """
+    device = devices(comparison)
+    merged: dict[str, tuple[dict[str, Any], list[int]]] = {}
+    for group in comparison.groups:
+        shared = {name: value for name, value in group.values.items() if name not in WHERE}
+        merged.setdefault(str(shared), (shared, []))[1].extend(group.members)
+    varying = _varying([shared for shared, _ in merged.values()])
+    found = [
+        Configuration(
+            name=", ".join(str(shared[name]) for name in varying if name in shared),
+            runs=tuple(_run(comparison.results[i], device[i]) for i in sorted(members)),
+        )
+        for shared, members in merged.values()
+    ]
+    return sorted(found, key=lambda configuration: -len(configuration.runs))
+
+
+def _varying(values: Sequence[dict[str, Any]]) -> list[str]:
+    names = dict.fromkeys(name for each in values for name in each)
+    return [n for n in names if len({str(each.get(n)) for each in values}) > 1] or list(names)
+
+
+def _run(result: Result, device: str) -> Run:
+    curves = {name: getattr(result.curves, name) for name in METRICS}
+    return Run(result.name, device, result.optimizer, curves)
+
+
+Rows = list[dict[str, Any]]
+"""A table: one dictionary a row, with equal keys."""
+
+
+def accuracies(configuration: Configuration) -> Rows:
+    """Return the final test accuracy of every run, in percent."""
+    return [
+        {"device": run.device, "run": run.name, "accuracy": float(run.curves["test_accuracy"][-1])}
+        for run in configuration.runs
+    ]
+
+
+def trajectories(configuration: Configuration) -> Rows:
+    """Return mean and range of every curve over the runs of a device, epoch by epoch."""
+    rows: Rows = []
+    for device in configuration.devices():
+        for metric in METRICS:
+            columns: dict[int, list[float]] = defaultdict(list)
+            for run in configuration.on(device):
+                for epoch, value in enumerate(run.curves[metric], start=1):
+                    columns[epoch].append(float(value))
+            rows += [
+                {
+                    "device": device,
+                    "metric": metric,
+                    "epoch": epoch,
+                    "runs": len(values),
+                    "mean": mean(values),
+                    "min": min(values),
+                    "max": max(values),
+                }
+                for epoch, values in columns.items()
+            ]
+    return rows
+
+
+def repeats(configuration: Configuration) -> Rows:
+    """Return how far each run's test accuracy is from the mean of its device's runs, pp.
+
+    Devices with one run alone are left out.
+    """
+    rows: Rows = []
+    for device in configuration.devices():
+        runs = configuration.on(device)
+        length = min(len(run.curves["test_accuracy"]) for run in runs)
+        if len(runs) > 1:
+            curves = [run.curves["test_accuracy"][:length] for run in runs]
+            for epoch in range(length):
+                centre = mean([float(curve[epoch]) for curve in curves])
+                rows += [
+                    {
+                        "device": device,
+                        "run": run.name,
+                        "epoch": epoch + 1,
+                        "from_mean": float(curve[epoch]) - centre,
+                    }
+                    for run, curve in zip(runs, curves, strict=True)
+                ]
+    return rows
+
+
+def heatmap(found: Sequence[Configuration]) -> Rows:
+    """Return the mean final test accuracy, percent, by device and configuration."""
+    rows: Rows = []
+    for configuration in found:
+        for device in configuration.devices():
+            finals = [float(r.curves["test_accuracy"][-1]) for r in configuration.on(device)]
+            rows.append(
+                {
+                    "device": device,
+                    "configuration": configuration.name,
+                    "runs": len(finals),
+                    "mean": mean(finals),
+                    "std": population_std(finals),
+                }
+            )
+    return rows
+
+
+def optimizers(found: Sequence[Configuration]) -> list[Configuration]:
+    """Return one configuration for each optimizer, those most alike: of the fewest runs in all.
+
+    The article's optimizer runs are one on each device; where an optimizer has several
+    configurations, that one is taken whose devices are most, and then whose runs are fewest.
+    """
+    best: dict[str, Configuration] = {}
+    for configuration in found:
+        (optimizer,) = {run.optimizer for run in configuration.runs} or {""}
+        held = best.get(optimizer)
+        if held is None or _rank(configuration) < _rank(held):
+            best[optimizer] = configuration
+    return [best[name] for name in sorted(best)]
+
+
+def _rank(configuration: Configuration) -> tuple[int, int]:
+    return -len(configuration.devices()), len(configuration.runs)
+
+
+def contrasts(comparison: Comparison) -> Rows:
+    """Return the typical and the largest effect of each thing that pairs of runs differ in, pp."""
+    return [
+        {
+            "differs": (contrast.field or "nothing (repeats)")
+            + (" (another stream)" if contrast.other_stream else ""),
+            "optimizer": contrast.optimizer or "",
+            "pairs": contrast.num_pairs,
+            "typical": contrast.typical,
+            "largest": contrast.largest,
+        }
+        for contrast in comparison.audit.contrasts
+    ]

@@ -1,0 +1,212 @@
+"""The report holds every figure with its numbers, and what comes from records stays text."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from parity.comparison import compare
+from parity.errors import UserError
+from parity.report import series
+from parity.report.__main__ import write
+from parity.report.blocks import blocks
+from parity.report.figures import draw
+from parity.report.page import render, repeating
+from parity.results import read
+from parity.tables.groups import groups
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CURVE = np.array([50.0, 60.0, 65.0, 68.0])
+
+
+@pytest.fixture(scope="module")
+def comparison(make_result):
+    """Return two frameworks, two platforms, two optimizers and two seeds."""
+    rng = np.random.default_rng(0)
+    return compare(
+        [
+            make_result(
+                f"{framework}-{platform}-{optimizer}-{seed}",
+                accuracy=(CURVE + rng.normal(0, 0.3, 4)).tolist(),
+                framework=framework,
+                platform=platform,
+                optimizer=optimizer,
+                seed=seed,
+            )
+            for framework in ("torch", "jax")
+            for platform in ("cpu", "cpu:sse4")
+            for optimizer in ("adam", "sgd")
+            for seed in (1, 2)
+        ],
+        threshold=65.0,
+    )
+
+
+def test_a_device_is_a_platform_of_a_framework(comparison):
+    found = series.configurations(comparison)
+    assert [configuration.name for configuration in found] == ["adam", "sgd"]
+    assert found[0].devices() == ["PyTorch cpu", "PyTorch cpu:sse4", "JAX cpu", "JAX cpu:sse4"]
+    assert all(len(found[0].on(device)) == 2 for device in found[0].devices())
+
+
+def test_trajectories_are_mean_and_range_of_the_runs(comparison):
+    main = series.configurations(comparison)[0]
+    runs = main.on("JAX cpu")
+    last = [run.curves["test_accuracy"][-1] for run in runs]
+    (row,) = [
+        r
+        for r in series.trajectories(main)
+        if (r["device"], r["metric"], r["epoch"]) == ("JAX cpu", "test_accuracy", 4)
+    ]
+    assert (row["min"], row["max"], row["runs"]) == (min(last), max(last), 2)
+    assert row["mean"] == pytest.approx(np.mean(last), rel=1e-15)  # one rounding of two numbers
+
+
+def test_repeats_of_a_device_add_up_to_nothing(comparison):
+    rows = series.repeats(series.configurations(comparison)[0])
+    assert len(rows) == 8 * 4
+    for epoch in range(1, 5):
+        apart = [r["from_mean"] for r in rows if r["epoch"] == epoch and r["device"] == "JAX cpu"]
+        assert sum(apart) == pytest.approx(0, abs=1e-12)  # the rounding of accuracies near 70
+        assert max(apart) > 0
+
+
+def test_every_optimizer_has_a_panel_with_lines(comparison):
+    (drawn,) = [d for d in draw(comparison) if d.name == "optimizers"]
+    above, below = drawn.figure.axes[:2], drawn.figure.axes[2:]
+    assert [axes.get_title() for axes in above] == ["adam", "sgd"]
+    for axes in (*above, *below):
+        assert axes.lines, "an empty panel"
+
+
+def test_figures_are_written_with_the_numbers_that_they_show(comparison, tmp_path):
+    page = write(comparison, tmp_path)
+    names = [drawn.name for drawn in draw(comparison)]
+    assert names == ["accuracy", "trajectories", "effects", "heatmap", "optimizers", "repeats"]
+    for name in names:
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"</svg>" in (tmp_path / f"{name}.svg").read_bytes()
+        assert page.read_text().count(f"{name}.csv") == 1
+    with (tmp_path / "accuracy.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(r["accuracy"]) for r in rows] == [
+        r["accuracy"] for r in series.accuracies(series.configurations(comparison)[0])
+    ]
+
+
+def test_the_page_needs_no_network(comparison):
+    page = render(comparison, list(draw(comparison)))
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "default-src 'none'" in page
+
+
+class Scripts(HTMLParser):
+    """Counts script elements."""
+
+    count = 0
+
+    def handle_starttag(self, tag, attrs):
+        self.count += tag == "script"
+
+
+def test_what_comes_from_records_stays_text(make_result):
+    evil = "<script>alert(1)</script>"
+    results = [make_result(f"{evil}{i}", environment={"device": evil}) for i in range(2)]
+    page = render(compare(results, threshold=70.0), [])
+    parser = Scripts()
+    parser.feed(page)
+    assert parser.count == 1  # the page's own
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_tables_become_rows_of_the_page(comparison):
+    tables = [block for block in blocks(groups(comparison)) if block.kind == "table"]
+    assert tables
+    for table in tables:
+        assert all(len(row) == len(table.headers) == len(table.right) for row in table.rows)
+    assert any("std" in table.headers for table in tables)
+
+
+def test_the_command_repeats_the_settings_that_are_not_usual(make_result):
+    result = make_result(
+        "x", framework="jax", platform="cpu:avx2", optimizer="sgd", seed=7, accuracy=CURVE.tolist()
+    )
+    assert repeating(result) == (
+        "python -m jax_impl.train --device cpu:avx2 --optimizer sgd --epochs 4 --seed 7"
+    )
+
+
+def test_runs_without_an_end_have_a_page_without_figures(make_result, tmp_path):
+    comparison = compare([make_result("x", status="running")], threshold=70.0)
+    assert "nothing to draw" in write(comparison, tmp_path).read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_told(comparison, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="Choose another --out"):
+        write(comparison, tmp_path / "file")
+
+
+def test_the_article_has_every_figure(article_results):
+    results = read([article_results]).results
+    found = {drawn.name: drawn for drawn in draw(compare(results, threshold=70.0))}
+    assert len(found) == 6
+    finals = [row["accuracy"] for row in found["accuracy"].rows]
+    # Published: the headline group's 16 runs, mean 77.890625.
+    assert len(finals) == 16
+    assert np.mean(finals) == pytest.approx(77.890625, abs=1e-9)  # numpy's own order of adding
+
+
+BROWSER_SIDE = """
+<script>
+const errors = [];
+window.addEventListener("error", event => errors.push(event.message));
+window.addEventListener("load", () => {
+  const tables = [...document.querySelectorAll("table")];
+  const table = tables.find(t => t.tHead && t.tBodies[0].rows.length > 3);
+  const button = table.querySelector("th button");
+  const read = () => [...table.tBodies[0].rows].map(row => row.cells[0].textContent.trim());
+  button.click(); const up = read(); button.click(); const down = read();
+  const images = [...document.images];
+  document.title = JSON.stringify({errors, up, down, images: images.length,
+    loaded: images.filter(image => image.naturalWidth > 0).length,
+    wide: document.documentElement.scrollWidth > innerWidth});
+});
+</script>
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("width", [500, 1280])  # Chromium's narrowest window is 500
+def test_a_browser_shows_the_page(comparison, tmp_path, width):
+    if CHROMIUM is None:
+        pytest.skip("needs a chromium: `apt-get install chromium`")
+    page = write(comparison, tmp_path)
+    page.write_text(page.read_text().replace("</body>", f"{BROWSER_SIDE}</body>"))
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    browser = subprocess.run(
+        [*command, f"--window-size={width},900", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    title = browser.stdout.split("<title>")[1].split("</title>")[0]
+    seen = json.loads(title.replace("&quot;", '"').replace("&amp;", "&"))
+    assert seen["errors"] == []
+    assert seen["loaded"] == seen["images"] == 6
+    assert seen["up"] == seen["down"][::-1] != seen["down"]
+    assert not seen["wide"], "the page is wider than the window"
+
+
+def test_the_command_says_where_the_page_is(tmp_path):
+    command = [sys.executable, "-m", "parity.report", str(tmp_path / "none"), "--out", "x"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert "Traceback" not in process.stderr
