@@ -1,6 +1,6 @@
 """Studies: many runs by one design.
 
-python -m parity.study plan|run|status WHAT ...
+python -m parity.study plan|run|status|report WHAT ...
 """
 
 import sys
@@ -209,13 +209,20 @@ def report(outcomes: Sequence["Outcome"], runs: Sequence["PlannedRun"], path: Pa
     return 1 if failed else 0
 
 
+def begun(what: str) -> Path:
+    """Return the folder of a study: a recipe's in runs/, or the one that is named."""
+    from parity.study import design
+
+    return Path("runs") / what if what in design.recipes() else Path(what)
+
+
 def status(what: str) -> None:
     """Print how far a study has come, also one that runs in another process."""
     from parity.console import console
-    from parity.study import design, folder
+    from parity.study import folder
     from parity.study.tables import status_tables
 
-    path = Path("runs") / what if what in design.recipes() else Path(what)
+    path = begun(what)
     study = folder.read(path)
     runs = study.plan()
     states = [folder.state(r, path) for r in runs]
@@ -267,6 +274,20 @@ def main() -> None:
             what: The study's folder, or article, ablation or smoke for the one in runs/.
         """
         status(what)
+
+    @app.command(name="report")
+    def report_command(what: What) -> None:
+        """Write the report of a study's runs into its folder, as parity.report does.
+
+        Args:
+            what: The study's folder, or article, ablation or smoke for the one in runs/.
+        """
+        from parity.report.__main__ import report as write_report
+        from parity.study import folder
+
+        path = begun(what)
+        folder.read(path)  # or it is no study
+        write_report((path,), out=path / "report")
 
     with user_errors():
         app.cli(prog="python -m parity.study")

@@ -47,7 +47,10 @@ def configuration(settings: Mapping[str, Any]) -> TrainConfig:
         UserError: If a value makes no sense on any device.
     """
     chosen = {field.name for field in fields(TrainConfig)}
-    return TrainConfig.from_json({n: v for n, v in settings.items() if n in chosen})
+    values = {n: v for n, v in settings.items() if n in chosen}
+    if isinstance(names := values.get("exact_only"), str):
+        values["exact_only"] = names.split(",")
+    return TrainConfig.from_json(values)
 
 
 def _shown(value: Any) -> str:

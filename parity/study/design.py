@@ -201,6 +201,8 @@ def _types(setting: str) -> tuple[type, ...]:
     if setting not in SETTINGS:
         return (type(FIXED[setting]),)
     hint = get_type_hints(TrainConfig)[setting]
+    if get_origin(hint) is tuple:
+        return (str,)  # joined by commas, as on the command line: a list holds levels
     options = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
     types = tuple(t for t in options if t is not NoneType)
     return tuple(str if get_origin(t) is Literal or t is Path else t for t in types)

@@ -30,7 +30,7 @@ def arguments(
     else:
         config = run.config.to_json()
         # Everything said: the log alone repeats the run.
-        values = {n: v for n, v in config.items() if v is not None} | values | {"out": out}
+        values = {n: v for n, v in config.items() if v not in (None, [])} | values | {"out": out}
     return [word for name, value in values.items() for word in _flag(name, value)]
 
 
@@ -38,7 +38,7 @@ def _flag(name: str, value: object) -> Sequence[str]:
     flag = name.replace("_", "-")
     if isinstance(value, bool):
         return (f"--{flag}" if value else f"--no-{flag}",)
-    return (f"--{flag}", str(value))
+    return (f"--{flag}", ",".join(value) if isinstance(value, list) else str(value))
 
 
 class Process:

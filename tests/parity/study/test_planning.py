@@ -9,6 +9,7 @@ from parity.config import TrainConfig
 from parity.errors import UserError
 from parity.study import applicable, design, planning
 from parity.study.design import load, parse
+from parity.study.local import arguments
 from parity.study.planning import Choices, plan
 
 ARTICLE = load("article")
@@ -191,3 +192,13 @@ def test_a_value_without_sense_is_a_mistake():
     with pytest.raises(UserError, match="arithmetic 'tf23' is none of"):
         planned({"runs": [{"arithmetic": "tf23"}]})
     assert design.recipes().keys() == {"ablation", "article", "smoke"}
+
+
+def test_exact_operations_are_given_as_they_are_typed(tmp_path):
+    design = parse({"name": "x", "runs": [{"exact_only": ["dot", "dot,softmax"], "seed": 1}]}, "x")
+    runs = plan(design, Choices(frameworks=("torch",), on=("cpu",)), "local")
+    given = [arguments(run, out=tmp_path, resume=False, threads=1, data_dir=None) for run in runs]
+    assert [words[words.index("--exact-only") + 1] for words in given] == ["dot", "dot,softmax"]
+    (usual,) = plan(parse({"name": "x", "runs": [{}]}, "x"), Choices(on=("cpu",)), "local")[:1]
+    words = arguments(usual, out=tmp_path, resume=False, threads=1, data_dir=None)
+    assert "--exact-only" not in words
