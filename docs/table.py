@@ -112,14 +112,18 @@ def render(figures: dict[str, Any], date: str) -> str:
     return "\n".join([*lines, "", *textwrap.wrap(note, 98), ""])
 
 
+def put(begin: str, end: str, text: str) -> None:
+    """Put text into the README between two marks."""
+    head, rest = README.read_text().split(begin)
+    _, tail = rest.split(end)
+    README.write_text(head + begin + text + end + tail)
+
+
 def main(folder: Path, date: str) -> None:
     """Measure, keep the figures, and put the table into the README."""
     figures = measure(read([folder]).results) | {"date": date}
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
-    text = README.read_text()
-    head, rest = text.split(BEGIN)
-    _, tail = rest.split(END)
-    README.write_text(head + BEGIN + render(figures, date) + END + tail)
+    put(BEGIN, END, render(figures, date))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+"""The README's proof: digests of the weights, float32 against exact, everywhere a run was made.
+
+    python -m docs.exact_table RUN_FOLDER DATE
+
+reads the runs in a folder, keeps the digests of all their epochs in docs/exact.json and puts the
+table of the last ones into the README, between its two marks.
+"""
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from docs.table import NAMES, put
+from parity.results import Result, read
+
+FIGURES = Path(__file__).parent / "exact.json"
+BEGIN, END = "<!-- table: docs/exact.json -->\n", "<!-- end of exact table -->"
+
+LEVELS = {"cpu:sse4": "SSE4", "cpu:avx2": "AVX2", "cpu:avx512": "AVX-512"}
+COLUMNS = {
+    "float32, Adam": ("float32", "adam"),
+    "exact, Adam": ("exact", "adam"),
+    "exact, RMSprop": ("exact", "rmsprop"),
+    "exact, SGD": ("exact", "sgd"),
+}
+
+
+def measure(results: list[Result]) -> dict[str, Any]:
+    """Return the digests of the runs, and what they ran on, as JSON values."""
+    first = results[0]
+    assert all(r.finished for r in results)
+    assert len({tuple(sorted((r.fingerprints or {}).items())) for r in results}) == 1
+    columns = {setting: name for name, setting in COLUMNS.items()}
+    digests: dict[str, dict[str, list[str]]] = {name: {} for name in COLUMNS}
+    for framework in NAMES:
+        for level in LEVELS:
+            for threads in (1, 2):
+                for r in results:
+                    where = r.framework, r.platform, r.environment["threads"]
+                    if where == (framework, level, threads) and r.digests is not None:
+                        column = columns[r.arithmetic, r.optimizer]
+                        digests[column][f"{framework} {level} {threads}"] = list(r.digests)
+    versions = {
+        name.removeprefix("versions."): value
+        for r in results
+        for name, value in sorted(r.environment.items())
+        if name.startswith("versions.")
+    }
+    return {
+        "what": {
+            name: first.configuration[name]
+            for name in ("dataset", "train_size", "epochs", "batch_size")
+        }
+        | {"seed": first.seed},
+        "machine": {name: first.environment[name] for name in ("cpu", "python")},
+        "versions": versions,
+        "engines": sorted({r.facts["engine"] for r in results if r.arithmetic == "exact"}),
+        "commit": sorted({r.environment["git_commit"] for r in results}),
+        "digests": digests,
+    }
+
+
+def render(figures: dict[str, Any], date: str) -> str:
+    """Return the table in Markdown, with its provenance below."""
+    what, digests = figures["what"], figures["digests"]
+    lines = ["| weights at the end | " + " | ".join(COLUMNS) + " |", "|---" * 5 + "|"]
+    for where in digests["exact, Adam"]:
+        framework, level, threads = where.split()
+        cells = [
+            f"`{digests[column][where][-1][:8]}`" if where in digests[column] else ""
+            for column in COLUMNS
+        ]
+        name = f"{NAMES[framework]}, {LEVELS[level]}, {threads} thread{'s' * (threads != '1')}"
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    distinct = [str(len(set(map(tuple, digests[column].values())))) for column in COLUMNS]
+    lines.append("| **different ones** | **" + "** | **".join(distinct) + "** |")
+    steps = what["epochs"] * -(-what["train_size"] // what["batch_size"])
+    versions = figures["versions"]
+    note = (
+        f"The first eight digits of the SHA-256 of all weights after {what['epochs']} epochs on "
+        f"{what['train_size']:,} CIFAR-10 images ({steps} steps, the last of an epoch with "
+        f"{what['train_size'] % what['batch_size']} images), seed {what['seed']}; the last row "
+        f"counts trajectories that differ at any epoch. {figures['machine']['cpu']}, jax "
+        f"{versions['jax']}, torch {versions['torch']}, {date}. It has not run on a GPU yet; "
+        "`python -m benchmarks.gpu_proof` does it."
+    )
+    return "\n".join([*lines, "", *textwrap.wrap(note, 98), ""])
+
+
+def main(folder: Path, date: str) -> None:
+    """Measure, keep the digests, and put the table into the README."""
+    figures = measure(read([folder]).results) | {"date": date}
+    FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
+    put(BEGIN, END, render(figures, date))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m docs.exact_table RUN_FOLDER DATE")
+    main(Path(sys.argv[1]), sys.argv[2])
