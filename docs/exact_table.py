@@ -6,16 +6,14 @@ reads the runs in a folder, keeps the digests of all their epochs in docs/exact.
 table of the last ones into the README, between its two marks.
 """
 
-import json
-import sys
 import textwrap
-from pathlib import Path
+from itertools import product
 from typing import Any
 
-from docs.table import NAMES, put
-from parity.results import Result, read
+from docs.readme import HERE, NAMES, main, provenance
+from parity.results import Result
 
-FIGURES = Path(__file__).parent / "exact.json"
+FIGURES = HERE / "exact.json"
 BEGIN, END = "<!-- table: docs/exact.json -->\n", "<!-- end of exact table -->"
 
 LEVELS = {"cpu:sse4": "SSE4", "cpu:avx2": "AVX2", "cpu:avx512": "AVX-512"}
@@ -30,23 +28,19 @@ COLUMNS = {
 def measure(results: list[Result]) -> dict[str, Any]:
     """Return the digests of the runs, and what they ran on, as JSON values."""
     first = results[0]
-    assert all(r.finished for r in results)
-    assert len({tuple(sorted((r.fingerprints or {}).items())) for r in results}) == 1
-    columns = {setting: name for name, setting in COLUMNS.items()}
-    digests: dict[str, dict[str, list[str]]] = {name: {} for name in COLUMNS}
-    for framework in NAMES:
-        for level in LEVELS:
-            for threads in (1, 2):
-                for r in results:
-                    where = r.framework, r.platform, r.environment["threads"]
-                    if where == (framework, level, threads) and r.digests is not None:
-                        column = columns[r.arithmetic, r.optimizer]
-                        digests[column][f"{framework} {level} {threads}"] = list(r.digests)
-    versions = {
-        name.removeprefix("versions."): value
-        for r in results
-        for name, value in sorted(r.environment.items())
-        if name.startswith("versions.")
+    runs: dict[tuple[Any, ...], tuple[str, ...]] = {}
+    for r in results:
+        setting = r.arithmetic, r.optimizer
+        assert setting in COLUMNS.values()
+        assert r.digests is not None
+        runs[*setting, r.framework, r.platform, r.environment["threads"]] = r.digests
+    digests = {
+        name: {
+            " ".join(map(str, where)): list(runs[*setting, *where])
+            for where in product(NAMES, LEVELS, (1, 2))
+            if (*setting, *where) in runs
+        }
+        for name, setting in COLUMNS.items()
     }
     return {
         "what": {
@@ -55,9 +49,8 @@ def measure(results: list[Result]) -> dict[str, Any]:
         }
         | {"seed": first.seed},
         "machine": {name: first.environment[name] for name in ("cpu", "python")},
-        "versions": versions,
+        **provenance(results),
         "engines": sorted({r.facts["engine"] for r in results if r.arithmetic == "exact"}),
-        "commit": sorted({r.environment["git_commit"] for r in results}),
         "digests": digests,
     }
 
@@ -89,14 +82,5 @@ def render(figures: dict[str, Any], date: str) -> str:
     return "\n".join([*lines, "", *textwrap.wrap(note, 98), ""])
 
 
-def main(folder: Path, date: str) -> None:
-    """Measure, keep the digests, and put the table into the README."""
-    figures = measure(read([folder]).results) | {"date": date}
-    FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
-    put(BEGIN, END, render(figures, date))
-
-
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m docs.exact_table RUN_FOLDER DATE")
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(measure, render, FIGURES, (BEGIN, END))

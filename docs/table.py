@@ -1,26 +1,21 @@
 """The README's table: one start, three optimizers, two frameworks, two instruction sets.
 
-    python -m docs.table RUN_FOLDER
+    python -m docs.table RUN_FOLDER DATE
 
 measures the runs in a folder, keeps the figures in docs/cifar10.json and puts the table into the
 README, between its two marks.
 """
 
-import json
-import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
+from docs.readme import HERE, NAMES, main, provenance
 from parity import bits
-from parity.results import Result, read
+from parity.results import Result
 
-HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
 FIGURES = HERE / "cifar10.json"
 BEGIN, END = "<!-- table: docs/cifar10.json -->\n", "<!-- end of table -->"
 
-NAMES = {"jax": "JAX", "torch": "PyTorch"}
 PAIRS = {
     "JAX against PyTorch": (("jax", "cpu"), ("torch", "cpu")),
     "PyTorch, all against AVX2": (("torch", "cpu"), ("torch", "cpu:avx2")),
@@ -33,14 +28,6 @@ def measure(results: list[Result]) -> dict[str, Any]:
     optimizers = sorted({r.optimizer for r in results})
     runs = {(r.optimizer, r.framework, r.platform): r for r in results}
     first = results[0]
-    assert all(r.finished for r in results)
-    assert len({tuple(sorted((r.fingerprints or {}).items())) for r in results}) == 1
-    versions = {
-        name.removeprefix("versions."): value
-        for r in results
-        for name, value in sorted(r.environment.items())
-        if name.startswith("versions.")
-    }
     return {
         "what": {
             name: first.configuration[name]
@@ -48,8 +35,7 @@ def measure(results: list[Result]) -> dict[str, Any]:
         }
         | {"seed": first.seed, "arithmetic": first.arithmetic},
         "machine": {name: first.environment[name] for name in ("cpu", "threads", "python")},
-        "versions": versions,
-        "commit": sorted({r.environment["git_commit"] for r in results}),
+        **provenance(results),
         "accuracy_percent": {
             optimizer: {
                 f"{framework} {platform}": runs[optimizer, framework, platform]
@@ -112,21 +98,5 @@ def render(figures: dict[str, Any], date: str) -> str:
     return "\n".join([*lines, "", *textwrap.wrap(note, 98), ""])
 
 
-def put(begin: str, end: str, text: str) -> None:
-    """Put text into the README between two marks."""
-    head, rest = README.read_text().split(begin)
-    _, tail = rest.split(end)
-    README.write_text(head + begin + text + end + tail)
-
-
-def main(folder: Path, date: str) -> None:
-    """Measure, keep the figures, and put the table into the README."""
-    figures = measure(read([folder]).results) | {"date": date}
-    FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
-    put(BEGIN, END, render(figures, date))
-
-
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m docs.table RUN_FOLDER DATE")
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(measure, render, FIGURES, (BEGIN, END))
