@@ -12,6 +12,7 @@ from parity.attribution import Attribution, Rung
 from parity.config import TrainConfig
 from parity.errors import RunFailed, UserError
 from parity.exact.operations import OPERATIONS
+from parity.flags import flags
 from parity.platforms import Framework, Platform
 from parity.runs import RunRecord, read_record
 
@@ -138,12 +139,7 @@ def run(side: Side, settings: TrainConfig, arguments: Sequence[str], out: Path) 
         RunFailed: If the run fails.
     """
     values = settings.to_json() | {"device": side.platform.name, "out": str(out)}
-    named = [
-        argument
-        for name in _PASSED_ON
-        if values[name] is not None
-        for argument in (f"--{name.replace('_', '-')}", str(values[name]))
-    ]
+    named = flags({name: values[name] for name in _PASSED_ON})
     command = [sys.executable, "-m", f"{side.framework}_impl.train", *named, *arguments, "--quiet"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     if process.returncode:

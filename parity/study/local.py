@@ -8,6 +8,7 @@ from pathlib import Path
 
 from parity.command import writing
 from parity.errors import UserError
+from parity.flags import flags
 from parity.platforms import Framework, available_threads
 from parity.study.folder import LOG, last_lines
 from parity.study.planning import PlannedRun
@@ -22,23 +23,11 @@ def arguments(
 ) -> list[str]:
     """Return the arguments of a run's train command."""
     assert run.config is not None
-    values = {"device": run.place.device, "threads": threads}
-    if data_dir is not None:
-        values["data_dir"] = data_dir
+    values = {"device": run.place.device, "threads": threads, "data_dir": data_dir}
     if resume:
-        values["resume"] = out
-    else:
-        config = run.config.to_json()
-        # Everything said: the log alone repeats the run.
-        values = {n: v for n, v in config.items() if v not in (None, [])} | values | {"out": out}
-    return [word for name, value in values.items() for word in _flag(name, value)]
-
-
-def _flag(name: str, value: object) -> Sequence[str]:
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        return (f"--{flag}" if value else f"--no-{flag}",)
-    return (f"--{flag}", ",".join(value) if isinstance(value, list) else str(value))
+        return flags(values | {"resume": out})
+    # Everything said: the log alone repeats the run.
+    return flags(run.config.to_json() | values | {"out": out})
 
 
 class Process:
