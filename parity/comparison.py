@@ -124,7 +124,14 @@ def compare(
     """
     _check_fields(results, by)
     kinds = dict.fromkeys(result.kind for result in results)
-    defaults = {kind: default_grouping(results, kind) for kind in kinds}
+    differing = differences(results)
+    defaults = {
+        kind: default_grouping(
+            kind,
+            differing if len(kinds) == 1 else differences([r for r in results if r.kind == kind]),
+        )
+        for kind in kinds
+    }
     fields = {kind: tuple(by) or defaults[kind] for kind in kinds}
     sets = comparable_sets(results)
     set_of = {i: number for number, members in enumerate(sets) for i in members}
@@ -174,7 +181,7 @@ def compare(
         pairs=tuple(pooled(pair) for pair in chosen),
         num_pairs=num_pairs,
         twins=tuple(copies),
-        differences=tuple(differences(results)),
+        differences=tuple(differing),
         effects=tuple(effects([results[i] for i in distinct(results, finished, copies)])),
         audit=audit(
             results,
@@ -194,15 +201,15 @@ def compare(
     )
 
 
-def default_grouping(results: Sequence[Result], kind: str) -> tuple[str, ...]:
-    """Return the fields that results of one kind are grouped by when the user names none.
+def default_grouping(kind: str, found: Sequence[Difference]) -> tuple[str, ...]:
+    """Return the fields that results of one kind, differing in `found`, are by default grouped by.
 
     Runs: framework, platform, arithmetic, optimizer, and every other treatment that differs, but
     not the seed, over which groups are pooled. The article's files: kind, optimizer and its label.
     """
     if kind == "article":
         return ARTICLE_GROUPS
-    differing = {d.field for d in differences([r for r in results if r.kind == kind])}
+    differing = {d.field for d in found}
     others = [name for name in TREATMENTS if name in differing - {*RUN_GROUPS, "seed"}]
     return (*RUN_GROUPS, *others)
 

@@ -7,6 +7,7 @@ undefined or not recorded is null.
 import dataclasses
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,20 @@ def as_json(comparison: Comparison) -> str:
         "results": [_result(result, comparison.threshold) for result in comparison.results],
     }
     del content["threshold"]
-    return json.dumps(content, indent=1, allow_nan=False)
+    return "{\n" + ",\n".join(_lines(content)) + "\n}"
+
+
+def _lines(content: dict[str, Any]) -> Iterator[str]:
+    """Yield each entry as a line, one with a list as a line an item.
+
+    Thus a line is a run, and Python's encoder in C, which is the fast one but cannot indent, does.
+    """
+    for name, value in content.items():
+        if isinstance(value, list) and value:
+            items = ",\n ".join(json.dumps(item, allow_nan=False) for item in value)
+            yield f"{json.dumps(name)}: [\n {items}\n]"
+        else:
+            yield f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)}"
 
 
 def _result(result: Result, threshold: float) -> dict[str, Any]:
@@ -63,6 +77,8 @@ def _properties(value: Any) -> list[str]:
 
 def _plain(value: Any) -> Any:
     """Return a value as what JSON knows: dataclasses and named tuples become objects."""
+    if isinstance(value, str | int | None):
+        return value
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
         return {name: _plain(getattr(value, name)) for name in (*names, *_properties(value))}
@@ -73,7 +89,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        finite = value.dtype.kind != "f" or np.isfinite(value).all()
+        return value.tolist() if finite else _plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value

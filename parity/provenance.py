@@ -145,8 +145,11 @@ def _difference(results: Sequence[Result], members: Sequence[int], name: str) ->
 
 
 def _values(results: Sequence[Result], members: Sequence[int], get: Any) -> tuple[Value, ...]:
-    by_text: dict[str, tuple[Any, list[int]]] = {}
+    by_key: dict[Hashable, tuple[Any, list[int]]] = {}
     for i in members:
         value = get(results[i])
-        by_text.setdefault(json.dumps(value, default=str), (value, []))[1].append(i)
-    return tuple(Value(value, tuple(positions)) for value, positions in by_text.values())
+        # JSON tells all values apart, but takes its time; with the type, 1 and True are two.
+        plain = isinstance(value, str | int | None)
+        key = (type(value), value) if plain else json.dumps(value, default=str)
+        by_key.setdefault(key, (value, []))[1].append(i)
+    return tuple(Value(value, tuple(positions)) for value, positions in by_key.values())
