@@ -42,28 +42,18 @@ def write(comparison: "Comparison", folder: Path) -> Path:
     Raises:
         UserError: If the folder cannot be made or written.
     """
-    from matplotlib import rc_context
-
     from parity.comparison_json import as_json
     from parity.report.figures import draw
     from parity.report.page import render
-    from parity.report.plots import STYLE
 
     figures = list(draw(comparison))
     texts: dict[str, Callable[[], bytes]] = {
         "comparison.json": lambda: f"{as_json(comparison)}\n".encode(),
         **{f"{d.name}.csv": lambda d=d: as_csv(d.rows) for d in figures},
     }
-
-    def image(figure, suffix: str) -> bytes:
-        buffer = io.BytesIO()
-        with rc_context(STYLE):
-            figure.savefig(buffer, format=suffix, facecolor="white")
-        return buffer.getvalue()
-
     for drawn in figures:
-        for suffix in ("png", "svg"):
-            texts[f"{drawn.name}.{suffix}"] = lambda f=drawn.figure, s=suffix: image(f, s)
+        texts[f"{drawn.name}.png"] = lambda d=drawn: d.png
+        texts[f"{drawn.name}.svg"] = lambda d=drawn: d.svg
     page = "report.html"  # the last: it names the others
     texts[page] = lambda: render(comparison, figures).encode()
     try:

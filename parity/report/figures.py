@@ -1,13 +1,17 @@
 """The report's figures: which there are for a comparison, with their numbers."""
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from parity.comparison import Comparison
 from parity.report import plots, series
-from parity.report.series import METRICS, Rows
+from parity.report.series import MAX_LINES, METRICS, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +26,22 @@ class Drawn:
     """The numbers plotted."""
     figure: Figure
 
+    @cached_property
+    def svg(self) -> bytes:
+        """The figure as SVG, without a background: its greys are readable on light and on dark."""
+        return self._saved(format="svg", transparent=True, metadata={"Date": None})
+
+    @cached_property
+    def png(self) -> bytes:
+        """The figure as PNG, on white."""
+        return self._saved(format="png", facecolor="white")
+
+    def _saved(self, **how: Any) -> bytes:
+        buffer = io.BytesIO()
+        with rc_context(plots.STYLE):
+            self.figure.savefig(buffer, **how)
+        return buffer.getvalue()
+
 
 MAX_CONFIGURATIONS = 24
 """Rows of the heatmap, those with the most runs."""
@@ -34,26 +54,29 @@ def draw(comparison: Comparison) -> Iterator[Drawn]:
         return
     palette = plots.Palette([d for c in found for d in c.devices()])
     main = found[0]
-    of = f"{len(main.runs)} runs: {main.name}."
+    few = len(main.runs) <= MAX_LINES
+    of = f"{len(main.runs):,} runs: {main.name}."
     rows = series.accuracies(main)
     figure = plots.figure(1, 1, height=1.2 + 0.4 * len(main.devices()))
     plots.accuracy(figure.axes[0], rows, palette)
     yield Drawn(
         name="accuracy",
         title="Final accuracy by device",
-        caption=f"{of} A point is a run, the stroke their mean, the bar their range.",
+        caption=f"{of} {'Point: a run; s' if few else 'S'}troke: mean of a device's runs; "
+        "bar: their range.",
         rows=rows,
         figure=figure,
     )
     rows = series.trajectories(main)
     figure = plots.figure(2, 2)
     for axes, metric in zip(figure.axes, METRICS, strict=True):
-        plots.trajectory(axes, rows, metric, palette, main)
+        plots.trajectory(axes, rows, metric, palette)
     plots.legend(figure, figure.axes[0])
     yield Drawn(
         name="trajectories",
         title="Trajectories",
-        caption=f"{of} Thick: mean of a device's runs; band: their range; thin: single runs.",
+        caption=f"{of} Thick: mean of a device's runs; band: their range"
+        f"{'; thin: single runs' if few else ''}.",
         rows=rows,
         figure=figure,
     )
@@ -78,7 +101,8 @@ def draw(comparison: Comparison) -> Iterator[Drawn]:
         yield Drawn(
             name="repeats",
             title="Repeated runs",
-            caption=f"{of} Each run's test accuracy less the mean of its device's runs.",
+            caption=f"{of} {'Each run' if few else 'The lowest and the highest'}"
+            "'s test accuracy less the mean of its device's runs.",
             rows=rows,
             figure=figure,
         )
@@ -107,13 +131,14 @@ def _optimizers(found: list[series.Configuration], palette: plots.Palette) -> It
     rows: Rows = []
     for column, configuration in enumerate(chosen):
         name = configuration.runs[0].optimizer
-        finals, curves = series.accuracies(configuration), series.trajectories(configuration)
-        curves = [row for row in curves if row["metric"] == "test_accuracy"]
+        finals = series.accuracies(configuration)
+        curves = series.trajectories(configuration, ["test_accuracy"])
         above, below = figure.axes[column], figure.axes[len(chosen) + column]
         plots.accuracy(above, finals, palette)
         above.set_title(name, color=plots.GREY)
-        plots.trajectory(below, curves, "test_accuracy", palette, configuration)
-        rows += [{"optimizer": name} | row for row in curves]
+        plots.trajectory(below, curves, "test_accuracy", palette)
+        rows += [{"optimizer": name, "panel": "final"} | row for row in finals]
+        rows += [{"optimizer": name, "panel": "trajectory"} | row for row in curves]
         if column:
             above.set_yticklabels([])
             below.set_ylabel("")

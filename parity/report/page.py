@@ -1,19 +1,16 @@
 """The page: one HTML file that needs no network."""
 
 import base64
-import io
 import shlex
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 import jinja2
-from matplotlib import rc_context
 
 from parity.comparison import Comparison
 from parity.config import TrainConfig
 from parity.report.blocks import Block, blocks
 from parity.report.figures import Drawn
-from parity.report.plots import STYLE
 from parity.results import Result
 from parity.tables.agreement import pairs, verdict
 from parity.tables.article import article
@@ -48,10 +45,7 @@ def render(comparison: Comparison, figures: Sequence[Drawn]) -> str:
 
 def image(drawn: Drawn) -> str:
     """Return a figure as the address of an SVG image, data included."""
-    buffer = io.BytesIO()
-    with rc_context(STYLE):
-        drawn.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return "data:image/svg+xml;base64," + base64.b64encode(drawn.svg).decode()
 
 
 def provenance(results: Sequence[Result]) -> Block:

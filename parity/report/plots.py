@@ -9,16 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from parity.report.series import METRICS, Configuration, Rows
+from parity.report.series import METRICS, Rows
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D31", "#7F7F7F")
 """Okabe and Ito's, without black and yellow, which vanish on dark and on light pages; two more."""
 
 MARKERS = "osD^vP*X"
 """So that no device is told by its colour alone."""
-
-MAX_LINES = 60
-"""Thin lines of single runs; of more runs the band alone is drawn."""
 
 STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
@@ -67,65 +64,69 @@ def figure(rows: int, columns: int, *, width: float = 8.0, height: float = 3.2) 
 
 
 def accuracy(axes: Axes, rows: Rows, palette: Palette) -> None:
-    """Draw every run's final accuracy by device, with mean and range."""
+    """Draw final accuracies by device: mean and range, and single runs as points."""
     devices = list(dict.fromkeys(row["device"] for row in rows))
     for place, device in enumerate(reversed(devices)):
-        values = np.array([row["accuracy"] for row in rows if row["device"] == device])
-        colour, mark, at = (
-            palette.colour(device),
-            palette.marker(device),
-            np.full(len(values), place),
-        )
-        axes.plot([values.min(), values.max()], [place, place], color=colour, lw=5, alpha=0.25)
-        axes.plot(values, at, color=colour, marker=mark, ls="", ms=7, alpha=0.8)
-        axes.plot([values.mean()] * 2, [place - 0.28, place + 0.28], color=colour, lw=2)
+        colour = palette.colour(device)
+        whole, single = _split(rows, device)
+        (row,) = whole
+        axes.plot([row["min"], row["max"]], [place, place], color=colour, lw=5, alpha=0.25)
+        points = [point["mean"] for points in single for point in points]
+        marker = palette.marker(device)
+        axes.plot(points, [place] * len(points), marker, color=colour, ms=7, alpha=0.8)
+        axes.plot([row["mean"]] * 2, [place - 0.28, place + 0.28], color=colour, lw=2)
     axes.set_yticks(range(len(devices)), list(reversed(devices)))
     axes.set_ylim(-0.6, len(devices) - 0.4)
     axes.set_xlabel("final test accuracy, %")
 
 
-def trajectory(
-    axes: Axes, rows: Rows, metric: str, palette: Palette, runs: Configuration | None
-) -> None:
+def trajectory(axes: Axes, rows: Rows, metric: str, palette: Palette) -> None:
     """Draw a curve's mean and band for each device, and single runs as thin lines."""
-    for device in dict.fromkeys(row["device"] for row in rows):
-        chosen = [r for r in rows if r["device"] == device and r["metric"] == metric]
-        epochs, centre, low, high = (
-            [row[name] for row in chosen] for name in ("epoch", "mean", "min", "max")
-        )
-        colour = palette.colour(device)
+    chosen = [row for row in rows if row["metric"] == metric]
+    for device in dict.fromkeys(row["device"] for row in chosen):
+        whole, single = _split(chosen, device)
+        colour, marker = palette.colour(device), palette.marker(device)
+        epochs, centre, low, high = _columns(whole, "epoch", "mean", "min", "max")
         axes.fill_between(epochs, low, high, color=colour, alpha=0.15, lw=0)
-        mark = palette.marker(device)
-        axes.plot(epochs, centre, color=colour, lw=1.8, marker=mark, ms=4, label=device)
-        for run in runs.on(device) if runs is not None and len(runs.runs) <= MAX_LINES else ():
-            curve = run.curves[metric]
-            axes.plot(range(1, len(curve) + 1), curve, color=colour, lw=0.6, alpha=0.5)
-    axes.set_xlabel("epoch")
-    axes.set_ylabel(METRICS[metric])
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.plot(epochs, centre, color=colour, lw=1.8, marker=marker, ms=4, label=device)
+        for run in single:
+            axes.plot(*_columns(run, "epoch", "mean"), color=colour, lw=0.6, alpha=0.5)
+    _by_epoch(axes, METRICS[metric])
 
 
 def deviations(axes: Axes, rows: Rows, palette: Palette) -> None:
-    """Draw how far repeated runs are from their mean, epoch by epoch."""
-    lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        lines.setdefault((row["device"], row["run"]), []).append(row)
-    named: set[str] = set()
-    for (device, _), points in lines.items():
-        axes.plot(
-            [p["epoch"] for p in points],
-            [p["from_mean"] for p in points],
-            color=palette.colour(device),
-            marker=palette.marker(device),
-            ms=4,
-            lw=1,
-            alpha=0.8,
-            label=None if device in named else device,
-        )
-        named.add(device)
+    """Draw how far repeated runs are from their mean: single runs, or their range if many."""
+    for device in dict.fromkeys(row["device"] for row in rows):
+        whole, single = _split(rows, device)
+        colour, marker = palette.colour(device), palette.marker(device)
+        epochs, low, high = _columns(whole, "epoch", "min", "max")
+        lines = [_columns(run, "epoch", "mean") for run in single] or [
+            (epochs, low),
+            (epochs, high),
+        ]
+        for number, line in enumerate(lines):
+            label = None if number else device
+            axes.plot(*line, color=colour, marker=marker, ms=4, lw=1, alpha=0.8, label=label)
     axes.axhline(0, color=GREY, lw=0.8)
+    _by_epoch(axes, "from the mean, pp")
+
+
+def _split(rows: Rows, device: str) -> tuple[Rows, list[Rows]]:
+    """Return a device's rows of all its runs together, and those of each single run."""
+    lines: dict[str, Rows] = {"": []}
+    for row in rows:
+        if row["device"] == device:
+            lines.setdefault(row["run"], []).append(row)
+    return lines.pop(""), list(lines.values())
+
+
+def _columns(rows: Rows, *names: str) -> tuple[list[float], ...]:
+    return tuple([row[name] for row in rows] for name in names)
+
+
+def _by_epoch(axes: Axes, label: str) -> None:
     axes.set_xlabel("epoch")
-    axes.set_ylabel("from the mean, pp")
+    axes.set_ylabel(label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 

@@ -1,8 +1,8 @@
 """What the figures show: rows of numbers, worked out from a comparison, plotted and kept as CSV."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,36 +100,22 @@ Rows = list[dict[str, Any]]
 """A table: one dictionary a row, with equal keys."""
 
 
+MAX_LINES = 60
+"""Runs that are shown singly; of more runs mean and range alone are."""
+
+
 def accuracies(configuration: Configuration) -> Rows:
-    """Return the final test accuracy of every run, in percent."""
+    """Return final test accuracies, percent: mean and range of each device, and single runs."""
+    return _summary(configuration, "test_accuracy", lambda run: run.curves["test_accuracy"][-1:])
+
+
+def trajectories(configuration: Configuration, metrics: Sequence[str] = tuple(METRICS)) -> Rows:
+    """Return every curve, epoch by epoch: mean and range of each device, and single runs."""
     return [
-        {"device": run.device, "run": run.name, "accuracy": float(run.curves["test_accuracy"][-1])}
-        for run in configuration.runs
+        row
+        for metric in metrics
+        for row in _summary(configuration, metric, lambda run, m=metric: run.curves[m])
     ]
-
-
-def trajectories(configuration: Configuration) -> Rows:
-    """Return mean and range of every curve over the runs of a device, epoch by epoch."""
-    rows: Rows = []
-    for device in configuration.devices():
-        for metric in METRICS:
-            columns: dict[int, list[float]] = defaultdict(list)
-            for run in configuration.on(device):
-                for epoch, value in enumerate(run.curves[metric], start=1):
-                    columns[epoch].append(float(value))
-            rows += [
-                {
-                    "device": device,
-                    "metric": metric,
-                    "epoch": epoch,
-                    "runs": len(values),
-                    "mean": mean(values),
-                    "min": min(values),
-                    "max": max(values),
-                }
-                for epoch, values in columns.items()
-            ]
-    return rows
 
 
 def repeats(configuration: Configuration) -> Rows:
@@ -137,23 +123,50 @@ def repeats(configuration: Configuration) -> Rows:
 
     Devices with one run alone are left out.
     """
-    rows: Rows = []
+    centres: dict[str, list[float]] = {}
+    repeated: list[Run] = []
     for device in configuration.devices():
         runs = configuration.on(device)
-        length = min(len(run.curves["test_accuracy"]) for run in runs)
         if len(runs) > 1:
-            curves = [run.curves["test_accuracy"][:length] for run in runs]
-            for epoch in range(length):
-                centre = mean([float(curve[epoch]) for curve in curves])
-                rows += [
+            curves = [run.curves["test_accuracy"] for run in runs]
+            # Over the epochs that all have: zip ends with the shortest.
+            centres[device] = [mean(values) for values in zip(*curves, strict=False)]
+            repeated += runs
+
+    def apart(run: Run) -> np.ndarray:
+        centre = centres[run.device]
+        return run.curves["test_accuracy"][: len(centre)] - centre
+
+    return _summary(Configuration(name=configuration.name, runs=tuple(repeated)), "apart", apart)
+
+
+def _summary(configuration: Configuration, metric: str, curve: Callable[[Run], np.ndarray]) -> Rows:
+    """Return a curve's mean and range on each device, and the single runs if they are few.
+
+    A row without a run is of all `runs` that the device has at this epoch, counted from 1 at the
+    start of what `curve` yields.
+    """
+    rows: Rows = []
+    single = len(configuration.runs) <= MAX_LINES
+    for device in configuration.devices():
+        curves = {run.name: curve(run).tolist() for run in configuration.on(device)}
+        lines = {"": list(zip_longest(*curves.values()))}
+        lines |= {run: [(value,) for value in values] for run, values in curves.items() if single}
+        for run, line in lines.items():
+            for epoch, values in enumerate(line, start=1):
+                there = [value for value in values if value is not None]
+                rows.append(
                     {
                         "device": device,
-                        "run": run.name,
-                        "epoch": epoch + 1,
-                        "from_mean": float(curve[epoch]) - centre,
+                        "run": run,
+                        "metric": metric,
+                        "epoch": epoch,
+                        "runs": len(there),
+                        "mean": mean(there),
+                        "min": min(there),
+                        "max": max(there),
                     }
-                    for run, curve in zip(runs, curves, strict=True)
-                ]
+                )
     return rows
 
 

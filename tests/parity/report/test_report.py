@@ -1,7 +1,11 @@
 """The report holds every figure with its numbers, and what comes from records stays text."""
 
 import csv
+import errno
+import html
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,17 +65,17 @@ def test_trajectories_are_mean_and_range_of_the_runs(comparison):
     (row,) = [
         r
         for r in series.trajectories(main)
-        if (r["device"], r["metric"], r["epoch"]) == ("JAX cpu", "test_accuracy", 4)
+        if (r["device"], r["run"], r["metric"], r["epoch"]) == ("JAX cpu", "", "test_accuracy", 4)
     ]
     assert (row["min"], row["max"], row["runs"]) == (min(last), max(last), 2)
     assert row["mean"] == pytest.approx(np.mean(last), rel=1e-15)  # one rounding of two numbers
 
 
 def test_repeats_of_a_device_add_up_to_nothing(comparison):
-    rows = series.repeats(series.configurations(comparison)[0])
+    rows = [row for row in series.repeats(series.configurations(comparison)[0]) if row["run"]]
     assert len(rows) == 8 * 4
     for epoch in range(1, 5):
-        apart = [r["from_mean"] for r in rows if r["epoch"] == epoch and r["device"] == "JAX cpu"]
+        apart = [r["mean"] for r in rows if r["epoch"] == epoch and r["device"] == "JAX cpu"]
         assert sum(apart) == pytest.approx(0, abs=1e-12)  # the rounding of accuracies near 70
         assert max(apart) > 0
 
@@ -94,9 +98,37 @@ def test_figures_are_written_with_the_numbers_that_they_show(comparison, tmp_pat
         assert page.read_text().count(f"{name}.csv") == 1
     with (tmp_path / "accuracy.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [float(r["accuracy"]) for r in rows] == [
-        r["accuracy"] for r in series.accuracies(series.configurations(comparison)[0])
+    assert [(r["run"], float(r["mean"])) for r in rows] == [
+        (r["run"], r["mean"]) for r in series.accuracies(series.configurations(comparison)[0])
     ]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "trajectories", "optimizers", "repeats"])
+def test_every_number_plotted_is_among_the_numbers(comparison, name):
+    (drawn,) = [d for d in draw(comparison) if d.name == name]
+    # The horizontal line at zero of the repeated runs is no number of theirs.
+    known = {row[key] for row in drawn.rows for key in ("mean", "min", "max")} | {0}
+    horizontal = [axes.get_xlabel() != "epoch" for axes in drawn.figure.axes]
+    for axes, across in zip(drawn.figure.axes, horizontal, strict=True):
+        for line in axes.lines:
+            values = line.get_xdata() if across else line.get_ydata()
+            assert set(np.asarray(values, float).tolist()) <= known
+
+
+def test_of_many_runs_mean_and_range_are_drawn_alone(make_result):
+    rng = np.random.default_rng(0)
+    runs = [
+        make_result(f"{seed}", accuracy=(CURVE + rng.normal(0, 0.3, 4)).tolist(), seed=seed)
+        for seed in range(series.MAX_LINES + 1)
+    ]
+    figures = {d.name: d for d in draw(compare(runs, threshold=70.0))}
+    few = {d.name: d for d in draw(compare(runs[1:], threshold=70.0))}
+    for name in ("accuracy", "trajectories", "repeats"):
+        assert {row["run"] for row in figures[name].rows} == {""}
+        assert len({row["run"] for row in few[name].rows}) == series.MAX_LINES + 1
+        assert len(figures[name].svg) < len(few[name].svg)
+        (last,) = {row["runs"] for row in figures[name].rows}
+        assert last == len(runs)
 
 
 def test_the_page_needs_no_network(comparison):
@@ -153,17 +185,31 @@ def test_a_folder_that_cannot_be_written_is_told(comparison, tmp_path):
         write(comparison, tmp_path / "file")
 
 
+def test_a_full_disk_is_told_and_leaves_the_page_as_it_was(comparison, tmp_path, monkeypatch):
+    page = write(comparison, tmp_path)
+    before, names = page.read_bytes(), sorted(tmp_path.iterdir())
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        write(comparison, tmp_path)
+    assert page.read_bytes() == before
+    assert sorted(tmp_path.iterdir()) == names
+
+
 def test_the_article_has_every_figure(article_results):
     results = read([article_results]).results
     found = {drawn.name: drawn for drawn in draw(compare(results, threshold=70.0))}
     assert len(found) == 6
-    finals = [row["accuracy"] for row in found["accuracy"].rows]
+    finals = [row["mean"] for row in found["accuracy"].rows if row["run"]]
     # Published: the headline group's 16 runs, mean 77.890625.
     assert len(finals) == 16
     assert np.mean(finals) == pytest.approx(77.890625, abs=1e-9)  # numpy's own order of adding
 
 
-BROWSER_SIDE = """
+INSIDE = """
 <script>
 const errors = [];
 window.addEventListener("error", event => errors.push(event.message));
@@ -174,35 +220,49 @@ window.addEventListener("load", () => {
   const read = () => [...table.tBodies[0].rows].map(row => row.cells[0].textContent.trim());
   button.click(); const up = read(); button.click(); const down = read();
   const images = [...document.images];
-  document.title = JSON.stringify({errors, up, down, images: images.length,
+  parent.postMessage(JSON.stringify({errors, up, down, images: images.length,
     loaded: images.filter(image => image.naturalWidth > 0).length,
-    wide: document.documentElement.scrollWidth > innerWidth});
+    narrowest: Math.min(...images.map(image => image.clientWidth)),
+    width: innerWidth, wide: document.documentElement.scrollWidth > innerWidth,
+    ink: getComputedStyle(document.body).color,
+    paper: getComputedStyle(document.body).backgroundColor}), "*");
 });
 </script>
 """
+# In a frame, because no window of Chromium is as narrow as a phone.
+AROUND = """<!doctype html><body><script>
+addEventListener("message", event => { document.title = event.data; });
+</script><iframe src="report.html" style="width: %dpx; height: 800px; border: 0"></iframe>"""
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("width", [500, 1280])  # Chromium's narrowest window is 500
-def test_a_browser_shows_the_page(comparison, tmp_path, width):
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_a_browser_shows_the_page(comparison, tmp_path, width, scheme):
     if CHROMIUM is None:
         pytest.skip("needs a chromium: `apt-get install chromium`")
     page = write(comparison, tmp_path)
-    page.write_text(page.read_text().replace("</body>", f"{BROWSER_SIDE}</body>"))
+    page.write_text(page.read_text().replace("<title>", f"{INSIDE}<title>"))
+    (tmp_path / "around.html").write_text(AROUND % width)
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += [f"--blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}"]
     browser = subprocess.run(
-        [*command, f"--window-size={width},900", page.as_uri()],
+        [*command, "--window-size=1400,900", (tmp_path / "around.html").as_uri()],
         capture_output=True,
         text=True,
         timeout=100,
         check=True,
     )
     title = browser.stdout.split("<title>")[1].split("</title>")[0]
-    seen = json.loads(title.replace("&quot;", '"').replace("&amp;", "&"))
+    seen = json.loads(html.unescape(title))
     assert seen["errors"] == []
     assert seen["loaded"] == seen["images"] == 6
     assert seen["up"] == seen["down"][::-1] != seen["down"]
+    assert seen["width"] == width
     assert not seen["wide"], "the page is wider than the window"
+    assert seen["narrowest"] >= 600, "the letters of a figure are too small to read"
+    ink, paper = (sum(map(int, re.findall(r"\d+", seen[name]))) for name in ("ink", "paper"))
+    assert (ink > paper) == (scheme == "dark")
 
 
 def test_the_command_says_where_the_page_is(tmp_path):
