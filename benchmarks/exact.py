@@ -49,9 +49,12 @@ class Case:
         self.step_ms: list[float] = []
         request = {"framework": framework, "config": config, "tf32": name == "tf32"}
         platform = platforms.parse(config["device"], framework)
+        ours = platforms.variables(
+            platform, config["threads"], platforms.Kernels(tf32=name == "tf32")
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", json.dumps(request)],
-            env=os.environ | platforms.variables(platform, config["threads"]),
+            env={n: v for n, v in (os.environ | ours).items() if v is not None},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -12,6 +12,7 @@ from jax.typing import DTypeLike
 
 from jax_impl import ops
 from jax_impl.engines import ENGINES, Engine
+from jax_impl.precision import emulated
 from parity.architecture import (
     BATCH_NORM_EPS,
     BATCH_NORM_MOMENTUM,
@@ -61,7 +62,11 @@ class BatchNorm(nnx.Module):
         self.use_running_average = False
 
     def __call__(self, x: Array) -> Array:
-        """Return (n, H, W, C) normalised over n, H, W; in training also update the statistics."""
+        """Return (n, H, W, C) normalised over n, H, W; in training also update the statistics.
+
+        Computes in the type of its parameters, whatever that of `x`, which the result has.
+        """
+        given, x = x.dtype, x.astype(self.scale[...].dtype)
         if self.use_running_average:
             mean, var = self.mean[...], self.var[...]
         else:
@@ -70,7 +75,8 @@ class BatchNorm(nnx.Module):
             self._update(self.mean, mean)
             self._update(self.var, unbiased(var, x.size // x.shape[-1]))
             self.num_batches_tracked[...] += 1
-        return (x - mean) * jax.lax.rsqrt(var + BATCH_NORM_EPS) * self.scale[...] + self.bias[...]
+        y = (x - mean) * jax.lax.rsqrt(var + BATCH_NORM_EPS) * self.scale[...] + self.bias[...]
+        return y.astype(given)
 
     @staticmethod
     def _update(running: nnx.BatchStat, batch: Array) -> None:
@@ -86,6 +92,8 @@ class SimpleCNN(nnx.Module):
         exact: Operations (of parity.exact.operations) that are those of `jax_impl.ops`. Empty: all
             are Flax's own.
         engine: Computes the exact products.
+        operand_bits: Mantissa bits to which products' operands are rounded; None rounds nothing.
+        amp: The low precision of a mixed forward pass, see parity.mixed_precision; None mixes none.
 
     Source: the article "Cross-GPU Reproducibility".
     """
@@ -95,19 +103,27 @@ class SimpleCNN(nnx.Module):
         dtype: DTypeLike,
         exact: frozenset[str] = frozenset(),
         engine: Engine = ENGINES["float64"],
+        *,
+        operand_bits: int | None = None,
+        amp: DTypeLike | None = None,
     ) -> None:
         self.exact, self.engine = exact, engine
         rngs = nnx.Rngs(0)  # Flax asks for it; canonical weights come later, and zeros are quick.
         zeros = nnx.initializers.zeros
+        options: dict[str, Any] = {"kernel_init": zeros, "param_dtype": dtype, "dtype": amp}
+        options["rngs"] = rngs
+        conv_options = options.copy()
+        if operand_bits is not None:
+            conv_options["conv_general_dilated"] = emulated(
+                jax.lax.conv_general_dilated, operand_bits
+            )
+            options["dot_general"] = emulated(jax.lax.dot_general, operand_bits)
         for layer, inputs in enumerate(CHANNELS[:-1], start=1):
             outputs = CHANNELS[layer]
-            conv = nnx.Conv(
-                inputs, outputs, (3, 3), padding=1, kernel_init=zeros, param_dtype=dtype, rngs=rngs
-            )
+            conv = nnx.Conv(inputs, outputs, (3, 3), padding=1, **conv_options)
             norm = BatchNorm(outputs, dtype)
             setattr(self, f"conv{layer}", conv)
             setattr(self, f"bn{layer}", norm)
-        options: dict[str, Any] = {"kernel_init": zeros, "param_dtype": dtype, "rngs": rngs}
         self.fc1 = nnx.Linear(NUM_FEATURES, NUM_HIDDEN, **options)
         self.fc2 = nnx.Linear(NUM_HIDDEN, NUM_CLASSES, **options)
 

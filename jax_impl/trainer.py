@@ -1,5 +1,6 @@
 """The training step, evaluation and state of SimpleCNN in JAX and Flax NNX."""
 
+import os
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -12,14 +13,18 @@ import optax
 from flax import nnx
 from jax import Array
 
-from jax_impl import engines, ops, self_test
+from jax_impl import engines, loss_scaling, ops, self_test
 from jax_impl.engines import ENGINES
+from jax_impl.loss_scaling import LossScale
 from jax_impl.model import SimpleCNN
 from jax_impl.optim import load_slots, make_optimizer, slots, without_x64
+from jax_impl.precision import precision_in_force, product_bits, set_precision
 from jax_impl.weights import from_canonical, to_canonical
+from parity import arithmetic
 from parity.config import EngineName, TrainConfig
 from parity.data.pipeline import Batch
 from parity.errors import UserError
+from parity.mixed_precision import initial_scale
 from parity.optimizers import STEP
 from parity.platforms import Platform, nvidia_driver
 from parity.trainer import NonFinite, Output
@@ -45,39 +50,54 @@ def select_device(platform: Platform) -> Any:
     )
 
 
-def precision_in_force() -> dict[str, str]:
-    """Return the precision of float32 products, read back: "highest" is IEEE float32."""
-    product = jax.jit(jnp.matmul).lower(jnp.ones((2, 2)), jnp.ones((2, 2))).as_text()
-    found = re.search(r"precision = \[(\w+), \1\]", product)
-    return {"matmul": found.group(1).lower() if found else "default"}
-
-
 class State(NamedTuple):
     """Everything that an update changes."""
 
     params: nnx.State
     stats: nnx.State
     opt_state: optax.OptState
+    loss_scale: LossScale | None
+    """Of float16 alone."""
 
 
 def cross_entropy(logits: Array, labels: Array) -> Array:
     """Return the mean cross-entropy of a batch, in nats. Shape ()."""
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    return optax.softmax_cross_entropy_with_integer_labels(wide, labels).mean()
+
+
+def capability(device: Any) -> tuple[int, int] | None:
+    """Return the compute capability of an NVIDIA GPU (jax.Device); None of any other device."""
+    found = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))
+    return (int(found.group(1)), int(found.group(2))) if found else None
+
+
+def kernels_in_force(device: Any) -> dict[str, bool | None]:
+    """Return whether kernels are deterministic and timed, by XLA_FLAGS; None where XLA has neither.
+
+    XLA shows no settings, but it ends a process over a flag that it does not know.
+    """
+    if device.platform != "gpu":
+        return {"deterministic_ops": None, "xla_autotune": None}
+    flags = dict(re.findall(r"--(xla_gpu_\w+)=(\w+)", os.environ.get("XLA_FLAGS", "")))
+    names = ("xla_gpu_deterministic_ops", "xla_gpu_exclude_nondeterministic_ops")
+    return {
+        "deterministic_ops": any(flags.get(name) == "true" for name in names),
+        "xla_autotune": flags.get("xla_gpu_autotune_level") != "0",
+    }
 
 
 class Trainer:
     """One SimpleCNN with its optimizer, on one device. See parity.trainer.Trainer."""
 
     def __init__(self, config: TrainConfig, platform: Platform, threads: int) -> None:
-        jax.config.update("jax_default_matmul_precision", "highest")
+        set_precision(config.arithmetic)
         jax.config.update("jax_enable_x64", config.needs_float64)
         self._config = config
         self._device = select_device(platform)
-        if config.needs_float64 and platform.kind == "tpu":
-            raise UserError(
-                "A TPU has no IEEE float64. Use --arithmetic float32 without --exact-only, or "
-                "--device cpu."
-            )
+        known = arithmetic.this_machines(platform, capability(self._device))
+        if (reason := arithmetic.why_not("jax", known, config.to_json())) is not None:
+            raise UserError(reason)
         jax.config.update("jax_default_device", self._device)
         self._dtype = jnp.dtype(config.dtype)
         self._threads = threads
@@ -96,11 +116,15 @@ class Trainer:
         self._apply = (
             partial(jax.tree.map, ops.descend) if "optimizer" in exact else optax.apply_updates
         )
-        model = SimpleCNN(self._dtype, exact, engine)
-        self._graph, params, stats = nnx.split(model, nnx.Param, nnx.BatchStat)
-        model.eval()
-        self._test_graph = nnx.graphdef(model)
-        self._state = State(params, stats, self._optimizer.init(params))
+        bits = arithmetic.EMULATED.get(config.arithmetic)
+        make_model = partial(SimpleCNN, self._dtype, exact, engine, operand_bits=bits)
+        self._model = make_model(amp=jnp.dtype(config.amp) if config.amp else None)
+        self._graph, params, stats = nnx.split(self._model, nnx.Param, nnx.BatchStat)
+        test_model = make_model()
+        test_model.eval()
+        self._test_graph = nnx.graphdef(test_model)
+        scale = loss_scaling.load(initial_scale()) if config.amp == "float16" else None
+        self._state = State(params, stats, self._optimizer.init(params), scale)
         self._num_steps = 0
         self._update = jax.jit(self._update_step)
         self._evaluate = jax.jit(self._evaluate_step)
@@ -111,12 +135,17 @@ class Trainer:
         return {
             "framework": "jax",
             "device": self._device.device_kind,
-            "capability": getattr(self._device, "compute_capability", None),
+            "capability": ".".join(map(str, capability(self._device) or ())) or None,
             "driver": nvidia_driver() if on_gpu else None,
             "runtime": self._device.client.platform_version,
             "threads_in_force": self._threads,
             "precision": precision_in_force(),
+            "product_bits": product_bits(self._model)
+            if "dot" not in self._config.exact_operations
+            else None,
+            "amp": self._config.amp,
             "engine": self._engine,
+            **kernels_in_force(self._device),
             "x64": jnp.zeros((), float).dtype == jnp.float64,
         }
 
@@ -125,7 +154,8 @@ class Trainer:
         params = from_canonical(self._state.params, state)
         stats = from_canonical(self._state.stats, state)
         opt_state = load_slots(self._config.optimizer, self._optimizer, params, state)
-        self._state = State(params, stats, opt_state)
+        scale = None if self._state.loss_scale is None else loss_scaling.load(state)
+        self._state = State(params, stats, opt_state, scale)
         self._num_steps = int(state[STEP])
 
     def state(self) -> dict[str, np.ndarray]:
@@ -134,6 +164,7 @@ class Trainer:
             **to_canonical(self._state.params),
             **to_canonical(self._state.stats),
             **slots(self._config.optimizer, self._state.opt_state),
+            **(loss_scaling.state(scale) if (scale := self._state.loss_scale) else {}),
             STEP: np.array(self._num_steps, np.int64),
         }
 
@@ -146,16 +177,26 @@ class Trainer:
     def _update_step(
         self, state: State, images: Array, labels: Array, keep: Array | None
     ) -> tuple[State, Array, Array]:
-        def loss_of(params: nnx.State) -> tuple[Array, tuple[Array, nnx.State]]:
+        def loss_of(params: nnx.State) -> tuple[Array, tuple[Array, Array, nnx.State]]:
             model = nnx.merge(self._graph, params, state.stats, copy=True)
             logits = model(images, keep)
-            return self._cross_entropy(logits, labels), (logits, nnx.state(model, nnx.BatchStat))
+            loss = self._cross_entropy(logits, labels)
+            scaled = loss if state.loss_scale is None else loss * state.loss_scale.scale
+            return scaled, (loss, logits, nnx.state(model, nnx.BatchStat))
 
-        gradient = jax.value_and_grad(loss_of, has_aux=True)
-        (loss, (logits, stats)), grads = gradient(state.params)
+        gradient = jax.grad(loss_of, has_aux=True)
+        grads, (loss, logits, stats) = gradient(state.params)
+        finite = None
+        if state.loss_scale is not None:
+            grads, finite = loss_scaling.unscale(state.loss_scale, grads)
         updates, opt_state = self._optimizer.update(grads, state.opt_state, state.params)
         params: Any = self._apply(state.params, updates)
-        return State(params, stats, opt_state), loss, logits
+        if state.loss_scale is None or finite is None:
+            return State(params, stats, opt_state, None), loss, logits
+        done, left_out = (params, opt_state), (state.params, state.opt_state)
+        kept: Any = jax.tree.map(partial(jnp.where, finite), done, left_out)
+        scale = loss_scaling.adjust(state.loss_scale, finite)
+        return State(*(kept[0], stats, kept[1]), scale), loss, logits
 
     def _evaluate_step(self, state: State, images: Array, labels: Array) -> tuple[Array, Array]:
         model = nnx.merge(self._test_graph, state.params, state.stats)
@@ -166,15 +207,22 @@ class Trainer:
         """Do one update and return the loss and the logits that it was made from.
 
         Raises:
-            NonFinite: If the loss is NaN or infinite; the parameters were not updated.
+            NonFinite: If the loss is NaN or infinite; the parameters were not updated. A gradient
+                of a scaled loss may be so: then the update is left out, and the scale halved.
         """
         images, labels, keep = self._tensors(batch)
         state, loss, logits = self._update(self._state, images, labels, keep)
         if not jnp.isfinite(loss):
             raise NonFinite(self._first_nonfinite(images, keep))
-        self._state = state
-        self._num_steps += 1
-        return Output(np.asarray(loss), np.asarray(logits))
+        old, self._state = self._state, state
+        # Only an update that is left out makes the scale smaller.
+        left_out = (
+            old.loss_scale is not None
+            and state.loss_scale is not None
+            and bool(state.loss_scale.scale < old.loss_scale.scale)
+        )
+        self._num_steps += not left_out
+        return Output(np.asarray(loss), np.asarray(logits, self._dtype))
 
     def test_step(self, batch: Batch) -> Output:
         """Return loss and logits with running statistics and without dropout."""

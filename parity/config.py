@@ -4,13 +4,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from parity.arithmetic import AMP, PRESETS, Arithmetic, PresetName, preset_of
 from parity.errors import UserError
 from parity.exact.operations import OPERATIONS
 
 DatasetName = Literal["cifar10", "digits"]
 DataSource = Literal["tfds", "torchvision", "binary"]
 OptimizerName = Literal["adam", "rmsprop", "sgd"]
-Arithmetic = Literal["float32", "float64", "exact"]
 EngineName = Literal["float64", "int8"]
 
 
@@ -57,7 +57,9 @@ class TrainConfig:
 
     arithmetic: Arithmetic = "float32"
     """float32 is IEEE float32 in every product: no TF32, no bfloat16. exact: float32 values, with
-    equal bits in both frameworks, on any CPU or GPU, with any number of threads."""
+    equal bits in both frameworks, on any CPU or GPU, with any number of threads. tf32 and bf16:
+    products of operands so rounded, by the device. amp-: mixed precision in training. emulate-:
+    operands rounded by us, on any device."""
 
     engine: EngineName | None = None
     """What multiplies in the exact arithmetic; the bits are equal. Default: the faster one here."""
@@ -65,6 +67,18 @@ class TrainConfig:
     exact_only: tuple[str, ...] = ()
     """With float32: make only these operations exact, to learn which one brings a difference. Of
     dot, batchnorm, selection, softmax, optimizer, joined by commas."""
+
+    autotune: bool = False
+    """Let cuDNN, or XLA on GPUs, time kernels and take the fastest."""
+
+    deterministic: bool = True
+    """Allow only kernels that give the same bits in every run."""
+
+    workers: int = 0
+    """Threads that prepare batches; 0: one that runs ahead. They change nothing but the speed."""
+
+    preset: PresetName | None = None
+    """What the article calls so: sets arithmetic, workers, autotune and deterministic."""
 
     init_weights: Path | None = None
     """Start from this canonical safetensors file instead of the seed's weights."""
@@ -86,6 +100,7 @@ class TrainConfig:
             ("batch_size", 1),
             ("epochs", 1),
             ("seed", 0),
+            ("workers", 0),
         ):
             value = getattr(self, name)
             if value is not None and value < minimum:
@@ -98,10 +113,12 @@ class TrainConfig:
             ("optimizer", get_args(OptimizerName)),
             ("arithmetic", get_args(Arithmetic)),
             ("engine", (None, *get_args(EngineName))),
+            ("preset", (None, *PRESETS)),
         ):
             if getattr(self, name) not in choices:
                 raise UserError(f"{name} {getattr(self, name)!r} is none of {choices}.")
         self._check_exact_only()
+        self._check_preset()
         if self.engine is not None and "dot" not in self.exact_operations:
             raise UserError(
                 f"--engine {self.engine} computes exact products, and this run has none. "
@@ -128,6 +145,14 @@ class TrainConfig:
                 f"{self.arithmetic}. Leave out one of the two."
             )
 
+    def _check_preset(self) -> None:
+        for name, value in PRESETS[self.preset].items() if self.preset else ():
+            if getattr(self, name) != value:
+                raise UserError(
+                    f"--preset {self.preset} has {_flag(name, value)}, and "
+                    f"{_flag(name, getattr(self, name))} contradicts it. Leave out one of the two."
+                )
+
     @property
     def exact_operations(self) -> frozenset[str]:
         """The operations that are exact: all, those of `exact_only`, or none."""
@@ -141,20 +166,29 @@ class TrainConfig:
     @property
     def dtype(self) -> Literal["float32", "float64"]:
         """The type of weights, buffers and losses."""
-        return "float32" if self.arithmetic == "exact" else self.arithmetic
+        return "float64" if self.arithmetic == "float64" else "float32"
+
+    @property
+    def amp(self) -> Literal["bfloat16", "float16"] | None:
+        """The low precision of mixed-precision training, or None."""
+        return AMP.get(self.arithmetic)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain JSON values, without the two that concern one process only."""
+        """Return the fields as plain JSON values.
+
+        Without those that concern one process only, and without the preset, which the settings that
+        it stands for say already.
+        """
         values = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in asdict(self).items()
         }
-        del values["resume"], values["quiet"]
+        del values["resume"], values["quiet"], values["preset"]
         return values | {"exact_only": list(self.exact_only)}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "TrainConfig":
-        """Return the configuration that `to_json` wrote.
+        """Return the configuration that `to_json` wrote; a preset gives what is missing.
 
         Raises:
             UserError: If a field is unknown, that is written by a newer version.
@@ -171,6 +205,14 @@ class TrainConfig:
             name: Path(value) if name in paths and value is not None else value
             for name, value in values.items()
         }
+        typed = preset_of(typed) | typed
         if "exact_only" in typed:
             typed["exact_only"] = tuple(typed["exact_only"])
         return cls(**typed)
+
+
+def _flag(name: str, value: Any) -> str:
+    """Return a setting as it is typed."""
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name} {value}"

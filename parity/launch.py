@@ -11,12 +11,13 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
-from parity import commas, platforms, progress
+from parity import arithmetic, commas, platforms, progress
+from parity.arithmetic import preset_of
 from parity.command import user_errors, writing
 from parity.config import DataSource, TrainConfig
 from parity.errors import UserError
 from parity.loop import train
-from parity.platforms import Framework, Platform
+from parity.platforms import Framework, Kernels, Platform
 from parity.runs import RECORD, RunRecord, read_record, sole_writer, write_record
 from parity.start import prepare
 from parity.trainer import Trainer
@@ -24,7 +25,10 @@ from parity.trainer import Trainer
 MakeTrainer = Callable[[TrainConfig, Platform, int], Trainer]
 """Makes a Trainer; imports its framework only when called."""
 
-_MAY_CHANGE = {"device", "threads", "data_dir", "data_source", "out", "resume", "quiet", "engine"}
+_MAY_CHANGE = {
+    *("device", "threads", "workers", "engine"),
+    *("data_dir", "data_source", "out", "resume", "quiet"),
+}
 """Fields of the configuration that a resumed run may change: where it computes, not what."""
 
 
@@ -56,7 +60,11 @@ def main(
                 f"--threads is {threads}, but this process has {platforms.available_threads()} "
                 "cores. Ask for no more, or threads would wait for each other."
             )
-        platforms.enter(platform, threads)
+        reason = arithmetic.why_not(framework, arithmetic.this_machines(platform), config.to_json())
+        if reason is not None:
+            raise UserError(reason)
+        kernels = Kernels(config.deterministic, config.autotune, config.arithmetic == "tf32")
+        platforms.enter(platform, threads, kernels)
         try:
             environment = platforms.fingerprint(platform, threads, packages)
         except PackageNotFoundError as error:
@@ -84,10 +92,15 @@ def parse(framework: Framework, arguments: list[str]) -> tuple[TrainConfig, RunR
 
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--resume", type=Path)
-    resume = finder.parse_known_args(arguments)[0].resume
+    finder.add_argument("--preset")
+    found = finder.parse_known_args(arguments)[0]
+    resume = found.resume
     record = read_record(resume) if resume is not None else None
     defaults = (
-        TrainConfig() if record is None else replace(record.config, out=record.path, resume=resume)
+        # tyro refuses an unknown preset, naming the known ones.
+        TrainConfig(**preset_of({"preset": found.preset}))
+        if record is None
+        else replace(record.config, out=record.path, resume=resume)
     )
     config = tyro.cli(
         TrainConfig,
@@ -188,6 +201,9 @@ def run(
         first_epoch=len(record.epochs) + 1,
         steps_per_epoch=-(-len(dataset.train_labels) // config.batch_size),
     )
+    shortfall = arithmetic.shortfall(config.arithmetic, environment.get("product_bits"))
+    if shortfall is not None:
+        monitor.print(f"note: {shortfall}")
     exact = f" (exact: {commas.join(config.exact_only)})" if config.exact_only else ""
     monitor.print(
         f"{environment['framework']} on {environment['platform']}, {config.arithmetic}{exact}, "

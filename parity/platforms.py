@@ -51,12 +51,12 @@ LEVELS: dict[str, dict[str, str]] = {
 
 _CPU_FLAGS = {"sse4": {"sse4_2"}, "avx2": {"avx2", "fma"}, "avx512": {"avx512f", "avx512bw"}}
 
-_GPU = {
-    # cuBLAS is deterministic only with a fixed workspace, and obeys this switch before any other.
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    "NVIDIA_TF32_OVERRIDE": "0",
-    "XLA_FLAGS": "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0",
-}
+CUBLAS_WORKSPACE = ":4096:8"
+"""cuBLAS is deterministic only with a fixed workspace. Source: cuBLAS's section on results
+reproducibility, which torch.use_deterministic_algorithms asks for too."""
+
+XLA_AUTOTUNE_LEVEL = 4
+"""XLA's own default. Source: DebugOptions' default, xla_gpu_autotune_level(4)."""
 
 RECORDED_VARIABLES = re.compile(
     r"(ATEN|CUBLAS|CUDA|CUDNN|DNNL|JAX|KMP|MKL|NPROC|NVIDIA_TF32|OMP|ONEDNN|OPENBLAS|PYTORCH|TF32"
@@ -156,15 +156,65 @@ def _cpuinfo(key: str) -> str:
     return found.group(1) if found else ""
 
 
+def cpu_flags() -> frozenset[str] | None:
+    """Return what the processor offers, by Linux's names; None where that is unknown."""
+    return frozenset(_cpuinfo("flags").split()) or None
+
+
+def gpu_capability(index: int) -> tuple[int, int] | None:
+    """Return the compute capability of a GPU by nvidia-smi, or None where there is none."""
+    answer = _nvidia_smi("compute_cap", "-i", str(index))
+    found = re.fullmatch(r"(\d+)\.(\d+)", answer or "")
+    return (int(found.group(1)), int(found.group(2))) if found else None
+
+
 def available_threads() -> int:
     """Return the number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def variables(platform: Platform, threads: int) -> dict[str, str]:
-    """Return the environment variables of a platform, to be set before a framework loads."""
-    values = {
+@dataclass(frozen=True)
+class Kernels:
+    """Which kernels a GPU may take: what must be said before a framework loads."""
+
+    deterministic: bool = True
+    autotune: bool = False
+    tf32: bool = False
+
+    def variables(self) -> dict[str, str | None]:
+        """Return the environment variables, None for one that must not be there."""
+        level = XLA_AUTOTUNE_LEVEL if self.autotune else 0
+        # deterministic_ops would turn autotuning off; to exclude the other operations does not.
+        flag = {
+            (True, False): "--xla_gpu_deterministic_ops=true",
+            (True, True): "--xla_gpu_exclude_nondeterministic_ops=true",
+        }.get(
+            (self.deterministic, self.autotune),
+            "--xla_gpu_deterministic_ops=false --xla_gpu_exclude_nondeterministic_ops=false",
+        )
+        return {
+            "CUBLAS_WORKSPACE_CONFIG": CUBLAS_WORKSPACE if self.deterministic else None,
+            # NVIDIA's libraries obey it before any other switch.
+            "NVIDIA_TF32_OVERRIDE": None if self.tf32 else "0",
+            "XLA_FLAGS": f"{flag} --xla_gpu_autotune_level={level}",
+        }
+
+
+def variables(
+    platform: Platform, threads: int, kernels: Kernels | None = None
+) -> dict[str, str | None]:
+    """Return the environment of a platform, to be entered before a framework loads.
+
+    Args:
+        platform: Where the run computes.
+        threads: CPU threads given to the framework.
+        kernels: Of a GPU. Default: deterministic ones without autotuning or TF32.
+
+    Returns:
+        Values by variable; None for one that must not be there.
+    """
+    values: dict[str, str | None] = {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         # XLA sizes its CPU thread pool by this one.
@@ -175,17 +225,20 @@ def variables(platform: Platform, threads: int) -> dict[str, str]:
     if platform.kind == "cpu":
         values |= LEVELS[platform.level] if platform.level else {}
     elif platform.kind == "gpu":
-        values |= _GPU
+        values |= (kernels or Kernels()).variables()
     return values
 
 
-def enter(platform: Platform, threads: int) -> None:
+def enter(platform: Platform, threads: int, kernels: Kernels | None = None) -> None:
     """Set the environment of a platform in this process, before its framework loads.
 
     XLA_FLAGS of the user's are kept, and ours come last, where they win.
     """
     assert not {"jax", "torch"} & set(sys.modules), "a framework is loaded already"
-    for name, value in variables(platform, threads).items():
+    for name, value in variables(platform, threads, kernels).items():
+        if value is None:
+            os.environ.pop(name, None)
+            continue
         if name == "XLA_FLAGS" and os.environ.get(name):
             value = f"{os.environ[name]} {value}"
         os.environ[name] = value
@@ -237,7 +290,11 @@ def _git_commit() -> str | None:
 
 def nvidia_driver() -> str | None:
     """Return the version of the NVIDIA driver, or None where there is none."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return _nvidia_smi("driver_version")
+
+
+def _nvidia_smi(field: str, *options: str) -> str | None:
+    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", *options]
     try:
         output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):

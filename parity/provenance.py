@@ -20,7 +20,7 @@ TREATMENTS = (
     *("framework", "platform", "arithmetic", "exact_only"),
     *("optimizer", "lr", "batch_size", "epochs"),
     *("dataset", "train_size", "test_size", "seed", "init_weights"),
-    *("file_kind", "benchmark", "deterministic"),
+    *("file_kind", "benchmark", "autotune", "deterministic"),
 )
 
 CAUSES = {

@@ -14,6 +14,7 @@ from parity.data.dataset import Dataset, fingerprint
 from parity.data.load import load
 from parity.errors import UserError
 from parity.exact.rules import flush_subnormals
+from parity.mixed_precision import initial_scale
 from parity.optimizers import initial_state
 from parity.runs import RunRecord, write_file
 
@@ -67,6 +68,8 @@ def prepare(
     if config.exact_operations:
         cast = {name: flush_subnormals(array) for name, array in cast.items()}
     state = cast | initial_state(config.optimizer, cast)
+    if config.amp == "float16":
+        state |= initial_scale()
     return (
         Start(dataset, record, state)
         if earlier is None

@@ -19,6 +19,7 @@ from parity.architecture import (
 )
 from torch_impl import ops
 from torch_impl.engines import ENGINES, Engine
+from torch_impl.precision import emulated
 
 
 def max_pool(x: Tensor) -> Tensor:
@@ -63,6 +64,7 @@ class SimpleCNN(nn.Module):
         exact: Operations (of parity.exact.operations) that are those of `torch_impl.ops`. Empty:
             all are PyTorch's own.
         engine: Computes the exact products.
+        operand_bits: Mantissa bits to which products' operands are rounded; None rounds nothing.
 
     Source: the article "Cross-GPU Reproducibility".
     """
@@ -72,9 +74,10 @@ class SimpleCNN(nn.Module):
         dtype: torch.dtype,
         exact: frozenset[str] = frozenset(),
         engine: Engine = ENGINES["float64"],
+        operand_bits: int | None = None,
     ) -> None:
         super().__init__()
-        self.exact, self.engine = exact, engine
+        self.exact, self.engine, self.operand_bits = exact, engine, operand_bits
         for layer, inputs in enumerate(CHANNELS[:-1], start=1):
             outputs = CHANNELS[layer]
             conv_class = PatchConv2d if layer == 1 else nn.Conv2d
@@ -94,6 +97,8 @@ class SimpleCNN(nn.Module):
         conv, dense = native, native
         if "dot" in self.exact:
             conv, dense = (partial(f, engine=self.engine) for f in (exact_conv, exact_dense))
+        elif self.operand_bits is not None:
+            conv = dense = partial(emulated, bits=self.operand_bits)
         batch_norm = exact_batch_norm if "batchnorm" in self.exact else native
         relu, pool, drop = (
             (ops.Relu.apply, ops.MaxPool.apply, exact_dropout)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from parity import arithmetic
 from parity.config import EngineName, TrainConfig
 from parity.data.pipeline import Batch
 from parity.errors import UserError
@@ -16,8 +17,10 @@ from parity.platforms import Platform, nvidia_driver
 from parity.trainer import NonFinite, Output
 from torch_impl import engines, ops, self_test
 from torch_impl.engines import ENGINES
+from torch_impl.loss_scaling import LossScaler
 from torch_impl.model import SimpleCNN
 from torch_impl.optim import load_slots, make_optimizer, slots
+from torch_impl.precision import autocast, precision_in_force, product_bits, set_precision
 from torch_impl.weights import from_canonical, to_canonical
 
 
@@ -57,15 +60,9 @@ def select_device(platform: Platform) -> torch.device:
     )
 
 
-def precision_in_force() -> dict[str, str]:
-    """Return the precision of float32 products, read back: "ieee" everywhere, or less."""
-    backends: Any = torch.backends  # its type stubs lack these attributes
-    return {
-        "cuda_matmul": backends.cuda.matmul.fp32_precision,
-        "cudnn_conv": backends.cudnn.conv.fp32_precision,
-        "mkldnn_matmul": backends.mkldnn.matmul.fp32_precision,
-        "mkldnn_conv": backends.mkldnn.conv.fp32_precision,
-    }
+def capability(device: torch.device) -> tuple[int, int] | None:
+    """Return the compute capability of an NVIDIA GPU; None of any other device."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
 
 
 class Trainer:
@@ -73,23 +70,21 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, platform: Platform, threads: int) -> None:
         torch.set_num_threads(threads)
-        backends: Any = torch.backends  # its type stubs lack some attributes
-        deterministic: Any = torch.utils.deterministic  # likewise
-        # Covers every backend: no TF32 and no bfloat16 inside a float32 product.
-        backends.fp32_precision = "ieee"
-        torch.use_deterministic_algorithms(True)
+        deterministic: Any = torch.utils.deterministic  # its type stubs lack some attributes
+        set_precision(config.arithmetic)
+        torch.use_deterministic_algorithms(config.deterministic)
         # Else every new tensor is filled with NaN first, a sixth of the time of a step.
         deterministic.fill_uninitialized_memory = False
-        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.benchmark = config.autotune
         self._config = config
         self._device = select_device(platform)
         self._dtype = getattr(torch, config.dtype)
         exact = config.exact_operations
-        if config.needs_float64 and platform.kind == "mps":
-            raise UserError(
-                "Apple's mps has no float64. Use --arithmetic float32 without --exact-only, or "
-                "--device cpu."
-            )
+        known = arithmetic.this_machines(platform, capability(self._device))
+        if (reason := arithmetic.why_not("torch", known, config.to_json())) is not None:
+            raise UserError(reason)
+        self._amp = getattr(torch, config.amp) if config.amp else None
+        self._scaler = LossScaler(self._device) if config.amp == "float16" else None
         self._engine: EngineName | None = None
         if "dot" in exact:
             self._engine = config.engine or engines.choose(self._device)
@@ -97,7 +92,8 @@ class Trainer:
         if exact:
             self_test.check(self._device, engine)
         self._cross_entropy = ops.CrossEntropy.apply if "softmax" in exact else F.cross_entropy
-        self._model = SimpleCNN(self._dtype, exact, engine).to(self._device)
+        bits = arithmetic.EMULATED.get(config.arithmetic)
+        self._model = SimpleCNN(self._dtype, exact, engine, operand_bits=bits).to(self._device)
         self._optimizer = make_optimizer(
             config.optimizer, config.lr, self._model, exact="optimizer" in exact
         )
@@ -109,15 +105,17 @@ class Trainer:
         return {
             "framework": "torch",
             "device": torch.cuda.get_device_name(self._device) if on_gpu else str(self._device),
-            "capability": ".".join(map(str, torch.cuda.get_device_capability(self._device)))
-            if on_gpu
-            else None,
+            "capability": ".".join(map(str, capability(self._device) or ())) or None,
             "driver": nvidia_driver() if on_gpu else None,
             "cuda": torch.version.cuda if on_gpu else None,
             "cudnn": torch.backends.cudnn.version() if on_gpu else None,
             "instruction_set": torch.backends.cpu.get_cpu_capability(),
             "threads_in_force": torch.get_num_threads(),
             "precision": precision_in_force(),
+            "product_bits": product_bits(self._model, self._amp, self._device)
+            if "dot" not in self._config.exact_operations
+            else None,
+            "amp": self._config.amp,
             "engine": self._engine,
             "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
@@ -127,6 +125,8 @@ class Trainer:
         """Take over weights, buffers and optimizer state by canonical name."""
         from_canonical(self._model, state)
         load_slots(self._config.optimizer, self._optimizer, self._model, state)
+        if self._scaler is not None:
+            self._scaler.load(state)
         self._num_steps = int(state[STEP])
 
     def state(self) -> dict[str, np.ndarray]:
@@ -134,6 +134,7 @@ class Trainer:
         return {
             **to_canonical(self._model.state_dict()),
             **slots(self._config.optimizer, self._optimizer, self._model),
+            **(self._scaler.state() if self._scaler is not None else {}),
             STEP: np.array(self._num_steps, np.int64),
         }
 
@@ -150,19 +151,25 @@ class Trainer:
         """Do one update and return the loss and the logits that it was made from.
 
         Raises:
-            NonFinite: If the loss is NaN or infinite; the parameters were not updated.
+            NonFinite: If the loss is NaN or infinite; the parameters were not updated. A gradient
+                of a scaled loss may be so: then the update is left out, and the scale halved.
         """
         images, labels, keep = self._tensors(batch)
         self._model.train()
-        logits = self._model(images, keep)
-        loss = self._cross_entropy(logits, labels)
+        with autocast(self._device, self._amp):
+            logits = self._model(images, keep)
+            loss = self._cross_entropy(logits, labels)
         if not torch.isfinite(loss):
             raise NonFinite(self._first_nonfinite(images, keep))
         self._optimizer.zero_grad()
-        loss.backward()
-        self._optimizer.step()
-        self._num_steps += 1
-        return Output(loss.detach().cpu().numpy(), logits.detach().cpu().numpy())
+        if self._scaler is not None:
+            self._num_steps += self._scaler.update(loss, self._optimizer)
+        else:
+            loss.backward()
+            self._optimizer.step()
+            self._num_steps += 1
+        logits = logits.detach().to(self._dtype)
+        return Output(loss.detach().cpu().numpy(), logits.cpu().numpy())
 
     @torch.no_grad()
     def test_step(self, batch: Batch) -> Output:
@@ -178,6 +185,10 @@ class Trainer:
         for name, parameter in self._model.named_parameters():
             if not parameter.isfinite().all():
                 return name
+        with autocast(self._device, self._amp):
+            return self._first_stage(images, keep)
+
+    def _first_stage(self, images: Tensor, keep: Tensor | None) -> str:
         x = images
         for name, stage in self._model.stages(keep).items():
             x = stage(x)

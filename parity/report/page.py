@@ -82,5 +82,9 @@ def repeating(result: Result) -> str:
     for name in (name for name in usual if name not in ("out", "data_dir")):
         value = settings.get(name)
         if value not in (None, "none", usual[name]):  # "none": no operation of exact_only
-            flags += [f"--{name.replace('_', '-')}", str(value)]
+            flag = name.replace("_", "-")
+            words = (f"--{flag}", str(value))
+            if isinstance(value, bool):
+                words = (f"--{flag}" if value else f"--no-{flag}",)
+            flags += words
     return shlex.join(["python", "-m", f"{result.framework}_impl.train", *flags])

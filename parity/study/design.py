@@ -13,7 +13,7 @@
     repeats = 2
     group = "any label"
 
-A setting is a field of TrainConfig, or one that this version knows and cannot vary yet.
+A setting is a field of TrainConfig.
 """
 
 import itertools
@@ -29,7 +29,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from parity.config import TrainConfig
 from parity.errors import UserError
 from parity.platforms import KINDS, Framework
-from parity.study.applicable import FIXED
 
 PLACE = ("device", "data_dir", "data_source", "out", "resume", "quiet")
 """Fields of TrainConfig that say where a run computes and where its files lie, not what it is."""
@@ -141,7 +140,7 @@ def _parse(content: dict[str, Any]) -> Design:
         if framework not in KINDS:
             raise UserError(f"frameworks holds {framework!r}. Choose from {', '.join(KINDS)}.")
     base = _typed(content, "base", dict, {})
-    _refuse_unknown(base, (*SETTINGS, *FIXED), "[base]")
+    _refuse_unknown(base, SETTINGS, "[base]")
     for key, value in base.items():
         _levels(f"base.{key}", [value], *_types(key))
     tables = _typed(content, "runs", list, [])
@@ -170,7 +169,7 @@ def _block(table: Any, number: int, name: str) -> Block:
     where = f"[[runs]] number {number}"
     if not isinstance(table, dict):
         raise UserError(f"{where} is {table!r}. Write it as a table, under [[runs]].")
-    _refuse_unknown(table, ("group", "repeats", "device", *SETTINGS, *FIXED), where)
+    _refuse_unknown(table, ("group", "repeats", "device", *SETTINGS), where)
     repeats = _typed(table, "repeats", int, 1)
     if repeats < 1:
         raise UserError(f"{where}: repeats is {repeats}, but must be at least 1.")
@@ -198,8 +197,6 @@ def _refuse_unknown(table: Mapping[str, Any], known: tuple[str, ...], where: str
 
 def _types(setting: str) -> tuple[type, ...]:
     """Return the types that a setting's value can have in TOML."""
-    if setting not in SETTINGS:
-        return (type(FIXED[setting]),)
     hint = get_type_hints(TrainConfig)[setting]
     if get_origin(hint) is tuple:
         return (str,)  # joined by commas, as on the command line: a list holds levels

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from parity import platforms
+from parity.arithmetic import preset_of
 from parity.config import TrainConfig
 from parity.errors import UserError
 from parity.platforms import Framework
@@ -130,7 +131,12 @@ def plan(design: Design, choices: Choices, backend: Backend) -> list[PlannedRun]
             reason = f"No device of --on stands for {device}."
             if place is not None:
                 settings |= {"device": place.device}
-                reason = why_not(framework, settings, here=backend == "local")
+                reason = why_not(
+                    framework,
+                    preset_of(settings) | settings,
+                    here=backend == "local",
+                    accelerator=place.accelerator,
+                )
             run = PlannedRun(
                 group=block.group,
                 framework=framework,

@@ -146,7 +146,7 @@ class Idle:
 @pytest.fixture
 def command(monkeypatch, tmp_path, capsys):
     """Return a function that runs the command in this process: exit status, stdout, stderr."""
-    monkeypatch.setattr(platforms, "enter", lambda platform, threads: None)
+    monkeypatch.setattr(platforms, "enter", lambda platform, threads, kernels: None)
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments) -> tuple[int, str, str]:
@@ -391,3 +391,41 @@ def test_help_names_every_flag_and_loads_no_framework(framework):
     }
     assert {"parity", "tyro"} <= loaded  # so the list is whole
     assert not {"jax", "flax", "torch", "torchvision", "tensorflow", "sklearn"} & loaded
+
+
+def test_a_preset_sets_what_it_stands_for_and_no_flag_may_contradict_it(capsys):
+    config, _ = launch.parse("torch", ["--preset", "performance"])
+    assert (config.arithmetic, config.workers, config.autotune, config.deterministic) == (
+        *("tf32", 4, True),
+        False,
+    )
+    agreeing, _ = launch.parse("torch", ["--preset", "performance", "--workers", "4"])
+    assert agreeing == config
+    for flags in (
+        ("--preset", "performance", "--arithmetic", "float32"),  # the default, but here it was said
+        ("--no-autotune", "--preset", "balanced"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            launch.parse("torch", list(flags))
+        assert end.value.code == 2
+        assert "contradicts it. Leave out one" in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (("--arithmetic", "tf32"), "TF32 is of NVIDIA GPUs"),
+        (("--preset", "balanced"), "--autotune lets cuDNN or XLA time kernels"),
+    ],
+)
+def test_what_a_device_cannot_do_is_refused_before_anything_is_loaded(
+    framework, flags, reason, tmp_path
+):
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", f"{framework}_impl.train", *SMALL, *flags, "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {reason}")
+    assert done.stderr.count("\n") == 1
+    assert not out.exists()

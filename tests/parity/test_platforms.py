@@ -264,3 +264,28 @@ def test_the_driver_is_what_nvidia_smi_says_or_none(monkeypatch, tmp_path, scrip
         tool.write_text(f"#!/bin/sh\n{script}\n")
         tool.chmod(0o755)
     assert platforms.nvidia_driver() == version
+
+
+def test_a_gpus_kernels_are_said_before_the_framework_loads(fresh):
+    fresh |= {"NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_WORKSPACE_CONFIG": ":16:8"}
+    platforms.enter(
+        Platform("gpu"), 1, platforms.Kernels(deterministic=False, autotune=True, tf32=True)
+    )
+    assert not {"NVIDIA_TF32_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG"} & set(fresh)
+    assert fresh["XLA_FLAGS"] == (
+        "--xla_gpu_deterministic_ops=false --xla_gpu_exclude_nondeterministic_ops=false "
+        "--xla_gpu_autotune_level=4"
+    )
+
+
+def test_autotuning_among_deterministic_kernels_is_not_turned_off_by_asking_for_them():
+    flags = platforms.Kernels(autotune=True).variables()["XLA_FLAGS"]
+    assert flags == "--xla_gpu_exclude_nondeterministic_ops=true --xla_gpu_autotune_level=4"
+
+
+@pytest.mark.parametrize(
+    ("answer", "capability"), [("7.5", (7, 5)), ("12.0", (12, 0)), ("N/A", None), (None, None)]
+)
+def test_a_gpus_capability_is_what_nvidia_smi_says_or_none(monkeypatch, answer, capability):
+    monkeypatch.setattr(platforms, "_nvidia_smi", lambda *query: answer)
+    assert platforms.gpu_capability(0) == capability

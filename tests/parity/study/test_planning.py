@@ -1,13 +1,12 @@
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from parity import platforms
 from parity.article import files
-from parity.config import TrainConfig
 from parity.errors import UserError
-from parity.study import applicable, design, planning
+from parity.study import design, planning
 from parity.study.design import load, parse
 from parity.study.local import arguments
 from parity.study.planning import Choices, plan
@@ -57,31 +56,34 @@ def test_the_article_is_laid_out_as_its_files_are(article_results):
     assert Counter(article_layout()) == published
 
 
-def test_the_article_is_65_runs_of_which_this_version_can_do_25():
+def test_the_article_is_65_runs_of_which_a_cpu_can_do_those_without_tf32_and_autotuning():
     runs = plan(ARTICLE, Choices(on=("cpu",)), "local")
     assert Counter(r.group for r in runs) == {"baseline": 16, "configuration": 31, "optimizer": 18}
-    # 4 baseline runs in float32 without workers, 6 deterministic ones, 5 x 3 optimizers.
-    assert sum(r.config is not None for r in runs) == 4 + 6 + 15
+    beyond = [r for r in runs if r.levels["arithmetic"] == "tf32" or r.levels.get("autotune")]
+    assert [r for r in runs if r.config is None] == beyond
+    assert {r.reason.partition(",")[0] for r in beyond} == {
+        "TF32 is of NVIDIA GPUs",
+        "--autotune lets cuDNN or XLA time kernels on an NVIDIA GPU",
+    }
     assert all((r.config is None) == (r.reason is not None) for r in runs)
     both = plan(ARTICLE, Choices(on=("cpu",), frameworks=("torch", "jax")), "local")
     assert len(both) == 130
 
 
-def test_a_setting_that_trainconfig_comes_to_have_is_applicable_at_once(monkeypatch):
-    @dataclass(frozen=True, kw_only=True)
-    class Later(TrainConfig):
-        workers: int = 0
+def test_a_t4_has_no_tf32_and_an_a100_has():
+    runs = plan(ARTICLE, Choices(on=("gpu@T4", "gpu@A100", "tpu"), frameworks=("jax",)), "ray")
+    reasons = {r.stands_for: r.reason for r in runs if r.levels["arithmetic"] == "tf32"}
+    assert reasons["A100"] is None
+    t4 = planned({"runs": [{"arithmetic": "tf32"}]}, on=("gpu@T4",), backend="ray")
+    assert "capability 7.5) has no TF32" in t4[0].reason
 
-    levels = {"runs": [{"workers": [0, 4], "autotune": [False, True]}]}
-    autotune, workers = (
-        f"{name} is always {value} in this version."
-        for name, value in (("autotune", "off"), ("workers", 0))
-    )
-    assert [r.reason for r in planned(levels)] == [None, autotune, workers, autotune]
-    monkeypatch.setattr(applicable, "TrainConfig", Later)
-    runs = planned(levels)
-    assert [r.reason for r in runs] == [None, autotune, None, autotune]
-    assert [r.config.workers for r in runs if r.config] == [0, 4]
+
+def test_a_preset_is_applicable_where_its_settings_are():
+    content = {"runs": [{"preset": ["deterministic", "balanced", "performance"]}]}
+    runs = planned(content)
+    assert [r.reason is None for r in runs] == [True, False, False]
+    on_gpu = planned(content, on=("gpu@A100",), backend="ray")
+    assert [r.config.arithmetic for r in on_gpu] == ["float32", "float32", "tf32"]
 
 
 def test_no_two_planned_runs_share_a_folder():
