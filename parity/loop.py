@@ -72,7 +72,13 @@ def _train_epoch(
     """Return the epoch's step losses and the number of training images classified correctly."""
     config = record.config
     batches = prefetch(
-        train_batches(dataset, seed=config.seed, epoch=epoch, batch_size=config.batch_size)
+        train_batches(
+            dataset,
+            seed=config.seed,
+            epoch=epoch,
+            batch_size=config.batch_size,
+            workers=config.workers,
+        )
     )
     losses = []
     num_correct = num_seen = 0

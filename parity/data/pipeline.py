@@ -6,7 +6,9 @@ channel, made in NumPy with torchvision's operations.
 
 import queue
 import threading
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -66,7 +68,9 @@ def crop(pixels: np.ndarray, offsets: np.ndarray, flips: np.ndarray) -> np.ndarr
     return np.where(flips[:, None, None, None], cropped[:, :, ::-1], cropped)
 
 
-def train_batches(dataset: Dataset, *, seed: int, epoch: int, batch_size: int) -> Iterator[Batch]:
+def train_batches(
+    dataset: Dataset, *, seed: int, epoch: int, batch_size: int, workers: int = 0
+) -> Iterator[Batch]:
     """Yield an epoch's training batches; the last one holds what is left.
 
     Args:
@@ -74,19 +78,46 @@ def train_batches(dataset: Dataset, *, seed: int, epoch: int, batch_size: int) -
         seed: The run's seed.
         epoch: Number of the epoch, from 1.
         batch_size: Images a step.
+        workers: Threads that make batches side by side; 0: the caller's own. No bit depends on it,
+            because each batch is a function of its step alone.
     """
     table = lookup_table(dataset)
     order = streams.batch_order(seed, epoch, len(dataset.train_labels))
     offsets, flips = streams.augmentation(seed, epoch, dataset.num_canonical)
-    for step, start in enumerate(range(0, len(order), batch_size), start=1):
-        chosen = order[start : start + batch_size]
+
+    def batch(step: int) -> Batch:
+        chosen = order[(step - 1) * batch_size : step * batch_size]
         samples = dataset.train_samples[chosen]
         pixels = crop(dataset.train_images[chosen], offsets[samples], flips[samples])
-        yield Batch(
+        return Batch(
             images=normalise(pixels, table),
             labels=dataset.train_labels[chosen].astype(np.int32),
             keep=streams.dropout_mask(seed, epoch, step, len(chosen), NUM_FEATURES),
         )
+
+    return in_order(batch, range(1, 1 + -(-len(order) // batch_size)), workers=workers)
+
+
+def in_order(make: Callable[[int], T], steps: Iterable[int], *, workers: int) -> Iterator[T]:
+    """Yield `make` of every step in the order of the steps, made by threads side by side.
+
+    At most twice as many as there are threads wait. What `make` raises is raised in its place.
+    """
+    if not workers:
+        yield from map(make, steps)
+        return
+    waiting: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="batches") as pool:
+        try:
+            for step in steps:
+                waiting.append(pool.submit(make, step))
+                if len(waiting) == 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def test_batches(dataset: Dataset, *, batch_size: int) -> Iterator[Batch]:

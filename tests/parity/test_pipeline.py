@@ -267,3 +267,46 @@ def test_it_runs_ahead_by_its_depth_and_no_more(depth):
         time.sleep(0.02)  # for a thread that would not stop here
         assert len(made) == most
     batches.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 9])
+def test_the_batches_do_not_depend_on_the_workers(dataset, workers):
+    alone, helped = (
+        list(pipeline.train_batches(dataset, seed=3, epoch=2, batch_size=3, workers=n))
+        for n in (0, workers)
+    )
+    assert len(alone) == len(helped) == 7
+    for one, other in zip(alone, helped, strict=True):
+        assert [a.tobytes() for a in one] == [a.tobytes() for a in other]
+
+
+def test_workers_work_side_by_side_and_deliver_in_order():
+    together = threading.Barrier(3, timeout=10)
+
+    def make(step: int) -> int:
+        together.wait()  # never passed by fewer than three at once
+        time.sleep(0.01 * (step % 3))
+        return step
+
+    assert list(pipeline.in_order(make, range(9), workers=3)) == list(range(9))
+
+
+def test_what_a_worker_raises_is_raised_in_its_place():
+    def make(step: int) -> int:
+        if step == 2:
+            raise ValueError("step 2")
+        return step
+
+    made = pipeline.in_order(make, range(9), workers=2)
+    assert [next(made), next(made)] == [0, 1]
+    with pytest.raises(ValueError, match="step 2"):
+        next(made)
+    assert not [t for t in threading.enumerate() if t.name.startswith("batches")]
+
+
+def test_workers_do_not_run_ahead_without_end():
+    asked = []
+    made = pipeline.in_order(asked.append, itertools.count(), workers=2)
+    next(made)
+    assert len(asked) <= 4
+    made.close()
