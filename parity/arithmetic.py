@@ -109,6 +109,8 @@ def why_not(framework: Framework, device: Device, settings: Mapping[str, Any]) -
         reason = _low_precision(framework, device, mode)
     if reason is not None:
         return reason
+    if settings.get("pipeline", "own") == "article" and framework != "torch":
+        return "The article's pipeline is PyTorch's. Use --pipeline own, or torch_impl."
     if settings.get("autotune", False) and kind != "gpu":
         return (
             f"--autotune lets cuDNN or XLA time kernels on an NVIDIA GPU, and {kind} has nothing "

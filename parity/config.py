@@ -11,6 +11,7 @@ from parity.exact.operations import OPERATIONS
 DatasetName = Literal["cifar10", "digits"]
 DataSource = Literal["tfds", "torchvision", "binary"]
 OptimizerName = Literal["adam", "rmsprop", "sgd"]
+PipelineName = Literal["own", "article"]
 EngineName = Literal["float64", "int8"]
 
 
@@ -75,7 +76,12 @@ class TrainConfig:
     """Allow only kernels that give the same bits in every run."""
 
     workers: int = 0
-    """Threads that prepare batches; 0: one that runs ahead. They change nothing but the speed."""
+    """Threads that prepare batches; 0: one that runs ahead. With our own streams they change
+    nothing but the speed."""
+
+    pipeline: PipelineName = "own"
+    """article: torchvision's transforms in a DataLoader, PyTorch's generators and initial weights.
+    There workers are processes, and do change the random stream. PyTorch only, no --resume."""
 
     preset: PresetName | None = None
     """What the article calls so: sets arithmetic, workers, autotune and deterministic."""
@@ -114,6 +120,7 @@ class TrainConfig:
             ("arithmetic", get_args(Arithmetic)),
             ("engine", (None, *get_args(EngineName))),
             ("preset", (None, *PRESETS)),
+            ("pipeline", get_args(PipelineName)),
         ):
             if getattr(self, name) not in choices:
                 raise UserError(f"{name} {getattr(self, name)!r} is none of {choices}.")

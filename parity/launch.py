@@ -15,6 +15,7 @@ from parity import arithmetic, commas, platforms, progress
 from parity.arithmetic import preset_of
 from parity.command import user_errors, writing
 from parity.config import DataSource, TrainConfig
+from parity.data.pipeline import OwnPipeline, Pipeline
 from parity.errors import UserError
 from parity.loop import train
 from parity.platforms import Framework, Kernels, Platform
@@ -24,6 +25,9 @@ from parity.trainer import Trainer
 
 MakeTrainer = Callable[[TrainConfig, Platform, int], Trainer]
 """Makes a Trainer; imports its framework only when called."""
+
+MakePipeline = Callable[[int], Pipeline]
+"""Makes a Pipeline of a seed; imports its framework only when called."""
 
 _MAY_CHANGE = {
     *("device", "threads", "workers", "engine"),
@@ -38,6 +42,7 @@ def main(
     *,
     default_source: DataSource,
     packages: tuple[str, ...],
+    make_article_pipeline: MakePipeline | None = None,
 ) -> None:
     """Run `python -m jax_impl.train` or `python -m torch_impl.train`.
 
@@ -46,6 +51,7 @@ def main(
         make_trainer: Makes its Trainer.
         default_source: Its reader of CIFAR-10.
         packages: Distributions whose versions the record names.
+        make_article_pipeline: Makes what `--pipeline article` asks for; None where there is none.
     """
     with user_errors():
         config, earlier = parse(framework, sys.argv[1:])
@@ -60,6 +66,10 @@ def main(
                 f"--threads is {threads}, but this process has {platforms.available_threads()} "
                 "cores. Ask for no more, or threads would wait for each other."
             )
+        make_pipeline = OwnPipeline
+        if config.pipeline == "article":
+            check_article_pipeline(framework, make_article_pipeline, earlier)
+            make_pipeline = make_article_pipeline or OwnPipeline
         reason = arithmetic.why_not(framework, arithmetic.this_machines(platform), config.to_json())
         if reason is not None:
             raise UserError(reason)
@@ -77,7 +87,8 @@ def main(
                 refuse_used(out)
             trainer = make_trainer(config, platform, threads)
             environment |= trainer.environment()
-            run(trainer, replace(config, out=out), earlier, environment, default_source)
+            pipeline = make_pipeline(config.seed)
+            run(trainer, replace(config, out=out), earlier, environment, default_source, pipeline)
 
 
 def parse(framework: Framework, arguments: list[str]) -> tuple[TrainConfig, RunRecord | None]:
@@ -122,6 +133,26 @@ def parse(framework: Framework, arguments: list[str]) -> tuple[TrainConfig, RunR
                 "A resumed run keeps its configuration: leave the flag out, or start a new run."
             )
     return config, record
+
+
+def check_article_pipeline(
+    framework: Framework, make: MakePipeline | None, earlier: RunRecord | None
+) -> None:
+    """Refuse the article's pipeline where there is none, and in a run to be gone on with.
+
+    Raises:
+        UserError: In these cases.
+    """
+    if make is None:
+        raise UserError(
+            f"--pipeline article is PyTorch's DataLoader and generators, which {framework}_impl "
+            "has not. Leave it out, or use torch_impl."
+        )
+    if earlier is not None:
+        raise UserError(
+            f"{earlier.path} has --pipeline article, which draws from PyTorch's generators, and no "
+            "checkpoint keeps their state. Start a new run."
+        )
 
 
 def default_folder(framework: Framework, config: TrainConfig, platform: Platform) -> Path:
@@ -189,9 +220,11 @@ def run(
     earlier: RunRecord | None,
     environment: Mapping[str, Any],
     default_source: DataSource,
+    pipeline: Pipeline | None = None,
 ) -> None:
     """Begin or resume the run, train it to the end and show how it goes."""
-    dataset, record, state = prepare(config, earlier, environment, default_source)
+    pipeline = pipeline or OwnPipeline(config.seed)
+    dataset, record, state = prepare(config, earlier, environment, default_source, pipeline)
     with writing(record.path):
         write_record(record)
     trainer.load(state)
@@ -211,7 +244,7 @@ def run(
         f"{len(dataset.test_labels):,} test images of {dataset.name}"
     )
     try:
-        record = train(trainer, dataset, record, monitor)
+        record = train(trainer, dataset, record, monitor, pipeline)
     except KeyboardInterrupt:
         monitor.close()
         print(f"stopped; go on with --resume {config.out}", file=sys.stderr)

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity import runs, weights
 from parity.data.dataset import Dataset
-from parity.data.pipeline import prefetch, test_batches, train_batches
+from parity.data.pipeline import Pipeline, prefetch, test_batches
 from parity.errors import RunFailed
 from parity.progress import Monitor
 from parity.runs import Epoch, RunRecord
@@ -19,7 +19,9 @@ from parity.start import model_tensors
 from parity.trainer import NonFinite, Trainer
 
 
-def train(trainer: Trainer, dataset: Dataset, record: RunRecord, monitor: Monitor) -> RunRecord:
+def train(
+    trainer: Trainer, dataset: Dataset, record: RunRecord, monitor: Monitor, pipeline: Pipeline
+) -> RunRecord:
     """Train the epochs that the record lacks and return the finished record.
 
     After each epoch the checkpoint is written, then the record that names it, then the old
@@ -30,6 +32,7 @@ def train(trainer: Trainer, dataset: Dataset, record: RunRecord, monitor: Monito
         dataset: The run's images.
         record: Status "running", already written.
         monitor: Hears of every step.
+        pipeline: Makes the training batches.
 
     Raises:
         RunFailed: If a tensor becomes NaN or infinite, or the record cannot be written.
@@ -38,7 +41,7 @@ def train(trainer: Trainer, dataset: Dataset, record: RunRecord, monitor: Monito
     state = trainer.state()
     for epoch in range(len(record.epochs) + 1, record.config.epochs + 1):
         begin = time.perf_counter()
-        losses, num_correct = _train_epoch(trainer, dataset, record, epoch, monitor)
+        losses, num_correct = _train_epoch(trainer, dataset, record, epoch, monitor, pipeline)
         trained = time.perf_counter()
         test_loss, predictions = _test(trainer, dataset, record.config.batch_size)
         tested = time.perf_counter()
@@ -67,12 +70,17 @@ def train(trainer: Trainer, dataset: Dataset, record: RunRecord, monitor: Monito
 
 
 def _train_epoch(
-    trainer: Trainer, dataset: Dataset, record: RunRecord, epoch: int, monitor: Monitor
+    trainer: Trainer,
+    dataset: Dataset,
+    record: RunRecord,
+    epoch: int,
+    monitor: Monitor,
+    pipeline: Pipeline,
 ) -> tuple[np.ndarray, int]:
     """Return the epoch's step losses and the number of training images classified correctly."""
     config = record.config
     batches = prefetch(
-        train_batches(
+        pipeline.train_batches(
             dataset,
             seed=config.seed,
             epoch=epoch,

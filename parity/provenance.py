@@ -19,14 +19,14 @@ FINGERPRINTS = ("data", "stream", "initial_weights")
 TREATMENTS = (
     *("framework", "platform", "arithmetic", "exact_only"),
     *("optimizer", "lr", "batch_size", "epochs"),
-    *("dataset", "train_size", "test_size", "seed", "init_weights"),
+    *("dataset", "train_size", "test_size", "seed", "init_weights", "pipeline"),
     *("file_kind", "benchmark", "autotune", "deterministic"),
 )
 
 CAUSES = {
     "data": ("dataset", "train_size", "test_size", "seed"),
-    "stream": ("dataset", "train_size", "batch_size", "seed"),
-    "initial_weights": ("init_weights", "seed"),
+    "stream": ("dataset", "train_size", "batch_size", "seed", "pipeline", "workers"),
+    "initial_weights": ("init_weights", "seed", "pipeline"),
 }
 """Settings that change a fingerprint, by the fingerprint's name."""
 

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity import streams, weights
-from parity.architecture import BUFFERS, PARAMETERS, initial_weights
+from parity import weights
+from parity.architecture import BUFFERS, PARAMETERS
 from parity.command import writing
 from parity.config import DataSource, TrainConfig
 from parity.data.dataset import Dataset, fingerprint
 from parity.data.load import load
+from parity.data.pipeline import Pipeline
 from parity.errors import UserError
 from parity.exact.rules import flush_subnormals
 from parity.mixed_precision import initial_scale
@@ -33,6 +34,7 @@ def prepare(
     earlier: RunRecord | None,
     environment: Mapping[str, Any],
     default_source: DataSource,
+    pipeline: Pipeline,
 ) -> Start:
     """Load what the configuration names and, if a run is resumed, check that it is the run's own.
 
@@ -41,6 +43,7 @@ def prepare(
         earlier: The record of the run to go on with, or None.
         environment: What this process runs on, by `platforms.fingerprint` and the trainer.
         default_source: Reader of CIFAR-10 where the configuration names none.
+        pipeline: Makes initial weights and streams.
 
     Raises:
         UserError: If something is missing, does not fit, or is not what the run was begun with.
@@ -50,15 +53,15 @@ def prepare(
     first = (
         weights.load_simple_cnn(config.init_weights)
         if config.init_weights
-        else initial_weights(config.seed)
+        else pipeline.initial_weights()
     )
     record = RunRecord(
         config=config,
         environments=({"first_epoch": 1, **environment},),
         fingerprints={
             "data": fingerprint(dataset),
-            "stream": streams.fingerprint(
-                config.seed, dataset.train_samples, dataset.num_canonical, config.batch_size
+            "stream": pipeline.fingerprint(
+                dataset, batch_size=config.batch_size, workers=config.workers
             ),
             "initial_weights": weights.digest(first),
         },

@@ -32,11 +32,11 @@ RUN = (
 # Runs a training command, which something befalls before the third batch of its second epoch.
 BEFALLEN = """
 import resource, runpy, sys, time
-from parity import loop
+from parity.data import pipeline
 
 what, framework = sys.argv[1:3]
 del sys.argv[1:3]
-all_batches = loop.train_batches
+all_batches = pipeline.train_batches
 
 def train_batches(*arguments, epoch, **options):
     for number, batch in enumerate(all_batches(*arguments, epoch=epoch, **options), start=1):
@@ -46,7 +46,7 @@ def train_batches(*arguments, epoch, **options):
             resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
         yield batch
 
-loop.train_batches = train_batches
+pipeline.train_batches = train_batches
 runpy.run_module(f"{framework}_impl.train", run_name="__main__", alter_sys=True)
 """
 

@@ -9,13 +9,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from parity import streams
-from parity.architecture import NUM_FEATURES
+from parity.architecture import NUM_FEATURES, initial_weights
 from parity.data.dataset import Dataset
 
 T = TypeVar("T")
@@ -30,6 +30,49 @@ class Batch(NamedTuple):
     """Classes. Shape (n,), int32."""
     keep: np.ndarray | None
     """Features that dropout keeps, channel-major. Shape (n, NUM_FEATURES), bool. None: all."""
+
+
+class Pipeline(Protocol):
+    """Where a run's randomness comes from: what `OwnPipeline` is, and others may be."""
+
+    def initial_weights(self) -> dict[str, np.ndarray]:
+        """Return parameters and buffers by canonical name, float32 (and int64)."""
+        ...
+
+    def fingerprint(self, dataset: Dataset, *, batch_size: int, workers: int) -> str:
+        """Return the SHA-256 that names the streams: equal names, equal streams."""
+        ...
+
+    def train_batches(
+        self, dataset: Dataset, *, seed: int, epoch: int, batch_size: int, workers: int
+    ) -> Iterator[Batch]:
+        """Yield an epoch's training batches; the last one holds what is left."""
+        ...
+
+
+class OwnPipeline:
+    """Batches and weights from parity.streams."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def initial_weights(self) -> dict[str, np.ndarray]:
+        """Return the seed's weights."""
+        return initial_weights(self._seed)
+
+    def fingerprint(self, dataset: Dataset, *, batch_size: int, workers: int) -> str:
+        """Return the streams' SHA-256, which no number of workers changes."""
+        return streams.fingerprint(
+            self._seed, dataset.train_samples, dataset.num_canonical, batch_size
+        )
+
+    def train_batches(
+        self, dataset: Dataset, *, seed: int, epoch: int, batch_size: int, workers: int
+    ) -> Iterator[Batch]:
+        """Yield an epoch's training batches."""
+        return train_batches(
+            dataset, seed=seed, epoch=epoch, batch_size=batch_size, workers=workers
+        )
 
 
 def lookup_table(dataset: Dataset) -> np.ndarray:

@@ -17,6 +17,7 @@ import pytest
 from parity import launch, loop, runs, start, weights
 from parity.architecture import BUFFERS, NUM_CLASSES, PARAMETERS
 from parity.config import TrainConfig
+from parity.data import pipeline
 from parity.data.dataset import Dataset, Split, canonical
 from parity.errors import RunFailed, UserError
 from parity.optimizers import STEP, slot_name
@@ -107,7 +108,7 @@ def small(monkeypatch):
     """Make data set and network small, and see that no thread is left."""
     dataset = make_dataset()
     monkeypatch.setattr(start, "load", lambda config, source: dataset)
-    monkeypatch.setattr(start, "initial_weights", few_weights)
+    monkeypatch.setattr(pipeline, "initial_weights", few_weights)
     yield
     assert [t.name for t in threading.enumerate() if t.name == "prefetch"] == []
 
@@ -475,11 +476,11 @@ def other_data(monkeypatch):
 
 
 def other_stream(monkeypatch):
-    monkeypatch.setattr(start.streams, "VERSION", 999)
+    monkeypatch.setattr(pipeline.streams, "VERSION", 999)
 
 
 def other_weights(monkeypatch):
-    monkeypatch.setattr(start, "initial_weights", lambda seed: few_weights(seed + 1))
+    monkeypatch.setattr(pipeline, "initial_weights", lambda seed: few_weights(seed + 1))
 
 
 @pytest.mark.parametrize(
