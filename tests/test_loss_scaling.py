@@ -15,6 +15,7 @@ from parity.config import TrainConfig
 from parity.mixed_precision import GROWTH_TRACKER, SCALE, initial_scale
 from parity.optimizers import STEP, initial_state
 from parity.platforms import Platform
+from parity.weights import load, to_bytes
 
 IMPLEMENTATIONS = {"jax": jax_impl.trainer, "torch": torch_impl.trainer}
 
@@ -83,6 +84,25 @@ def test_an_infinite_gradient_leaves_the_update_out_and_halves_the_scale(
     trainer.train_step(random_batch(1))
     assert (trainer.state()[SCALE], trainer.state()[STEP]) == (2.0**6, 1)
     assert trainer.state()[GROWTH_TRACKER] == 1
+
+
+@pytest.mark.parametrize("framework", IMPLEMENTATIONS)
+def test_the_scale_goes_through_a_checkpoint_into_either_framework(
+    framework, random_weights, random_batch, tmp_path
+):
+    config = TrainConfig(arithmetic="amp-fp16", optimizer="sgd")
+    (other,) = IMPLEMENTATIONS.keys() - {framework}
+    first, second = (
+        IMPLEMENTATIONS[f].Trainer(config, Platform("cpu"), 1) for f in (framework, other)
+    )
+    weights = random_weights(1, "float32")
+    first.load(weights | initial_state("sgd", weights) | initial_scale() | {SCALE: np.float32(64)})
+    first.train_step(random_batch(1))
+    (tmp_path / "checkpoint").write_bytes(to_bytes(first.state()))
+    second.load(load(tmp_path / "checkpoint")[0])
+    before, after = first.state(), second.state()
+    assert {n: a.tobytes() for n, a in before.items()} == {n: a.tobytes() for n, a in after.items()}
+    assert (after[SCALE], after[GROWTH_TRACKER], after[STEP]) == (64, 1, 1)
 
 
 @pytest.mark.parametrize("framework", IMPLEMENTATIONS)

@@ -12,7 +12,7 @@ from parity import operands
 from parity.arithmetic import EMULATED, OPERAND_BITS
 from parity.config import TrainConfig
 from parity.errors import UserError
-from parity.mixed_precision import OUTPUTS
+from parity.mixed_precision import OUTPUTS, POLICY
 from parity.platforms import Platform
 
 _CHOSEN = """
@@ -102,7 +102,7 @@ def test_flax_follows_the_policy(mode):
         x = stage(x)
         wanted = OUTPUTS[name.rstrip("0123456789")]
         assert x.dtype == (low if wanted == "low" else jnp.float32), name
-    assert trainer._cross_entropy(x, jnp.array([1, 2])).dtype == jnp.float32
+    assert trainer._cross_entropy(x, jnp.array([1, 2])).dtype == POLICY["loss"]
     assert {a.dtype for a in jax.tree.leaves(trainer._state.params)} == {jnp.dtype("float32")}
 
 

@@ -6,7 +6,7 @@ from parity import operands
 from parity.arithmetic import EMULATED, OPERAND_BITS
 from parity.config import TrainConfig
 from parity.errors import UserError
-from parity.mixed_precision import OUTPUTS
+from parity.mixed_precision import OUTPUTS, POLICY
 from parity.platforms import Platform
 from torch_impl import precision
 from torch_impl import trainer as module
@@ -103,7 +103,9 @@ def test_autocast_follows_the_policy(mode):
             x = stage(x)
             wanted = OUTPUTS[name.rstrip("0123456789")]
             assert x.dtype == (low if wanted == "low" else torch.float32), name
-        assert trainer._cross_entropy(x, torch.tensor([1, 2])).dtype == torch.float32
+        assert trainer._cross_entropy(x, torch.tensor([1, 2])).dtype == getattr(
+            torch, POLICY["loss"]
+        )
     assert {p.dtype for p in trainer._model.parameters()} == {torch.float32}
 
 
@@ -140,3 +142,18 @@ def test_a_gpus_capability_is_asked_of_the_framework(monkeypatch, capability, re
     assert found["precision"]["cuda_matmul"] == found["precision"]["cudnn_conv"] == "tf32"
     # The permission is there and the CPU does not use it: only the products tell.
     assert set(found["product_bits"].values()) == {23}
+
+
+@pytest.mark.parametrize("low", [torch.bfloat16, torch.float16])
+def test_batch_norm_computes_in_float32_whatever_comes_in(low):
+    assert POLICY["bn"] == "float32"
+    torch.manual_seed(0)
+    mixed, plain = SimpleCNN(torch.float32).bn1, SimpleCNN(torch.float32).bn1
+    x = torch.randn(4, 32, 8, 8).add(3).to(low)
+    with precision.autocast(torch.device("cpu"), low):
+        y = mixed(x)
+    wanted = plain(x.float())
+    # bfloat16 sums of 256 terms would be off by 1e-2.
+    torch.testing.assert_close(mixed.running_mean, plain.running_mean, rtol=1e-6, atol=1e-6)
+    # The output alone is rounded: half a unit in the last place, and one where float32 ties.
+    torch.testing.assert_close(y.float(), wanted, rtol=torch.finfo(low).eps, atol=1e-6)

@@ -174,6 +174,14 @@ def test_the_command_repeats_the_settings_that_are_not_usual(make_result):
     )
 
 
+def test_the_command_repeats_switches_as_they_are_typed(make_result):
+    result = make_result("x", workers=4, autotune=True, deterministic=False, accuracy=[1.0])
+    words = repeating(result).split()
+    assert {"--autotune", "--no-deterministic"} <= set(words)
+    assert words[words.index("--workers") + 1] == "4"
+    assert not {"True", "False"} & set(words)
+
+
 def test_runs_without_an_end_have_a_page_without_figures(make_result, tmp_path):
     comparison = compare([make_result("x", status="running")], threshold=70.0)
     assert "nothing to draw" in write(comparison, tmp_path).read_text()
