@@ -81,11 +81,7 @@ def _train_epoch(
     config = record.config
     batches = prefetch(
         pipeline.train_batches(
-            dataset,
-            seed=config.seed,
-            epoch=epoch,
-            batch_size=config.batch_size,
-            workers=config.workers,
+            dataset, epoch=epoch, batch_size=config.batch_size, workers=config.workers
         )
     )
     losses = []

@@ -20,7 +20,7 @@ from parity import platforms, weights
 from parity.architecture import BUFFERS, PARAMETERS, initial_weights
 from parity.config import TrainConfig
 from parity.data.dataset import Dataset, subset
-from parity.data.pipeline import train_batches
+from parity.data.pipeline import OwnPipeline, train_batches
 from parity.errors import UserError
 from parity.exact.operations import OPERATIONS
 from parity.optimizers import initial_state
@@ -238,7 +238,7 @@ def trained_from(path, trainers, images):
         train_size=1,
         test_size=1,
     )
-    state = prepare(config, None, {}, "binary").state
+    state = prepare(config, None, {}, "binary", OwnPipeline(config.seed)).state
     states = []
     for framework in ("torch", "jax"):
         trainer = trainers(framework, "sgd")

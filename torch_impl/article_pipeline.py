@@ -66,9 +66,7 @@ class ArticlePipeline:
     def fingerprint(self, dataset: Dataset, *, batch_size: int, workers: int) -> str:
         """Return the SHA-256 of what the first step really gets."""
         before = self._generator
-        batches = self.train_batches(
-            dataset, seed=0, epoch=1, batch_size=batch_size, workers=workers
-        )
+        batches = self.train_batches(dataset, epoch=1, batch_size=batch_size, workers=workers)
         first = next(batches)
         batches.close()
         self._generator = before
@@ -78,13 +76,8 @@ class ArticlePipeline:
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
-    def train_batches(
-        self, dataset: Dataset, *, seed: int, epoch: int, batch_size: int, workers: int
-    ) -> Any:
-        """Yield an epoch's training batches; the generators go on from epoch to epoch.
-
-        Neither seed nor epoch counts: the generators were seeded when the pipeline was made.
-        """
+    def train_batches(self, dataset: Dataset, *, epoch: int, batch_size: int, workers: int) -> Any:
+        """Yield an epoch's training batches; the generators go on from epoch to epoch."""
         loader = DataLoader(_Images(dataset), batch_size, shuffle=True, num_workers=workers)
         return self._draw(loader)
 

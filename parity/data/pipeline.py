@@ -44,7 +44,7 @@ class Pipeline(Protocol):
         ...
 
     def train_batches(
-        self, dataset: Dataset, *, seed: int, epoch: int, batch_size: int, workers: int
+        self, dataset: Dataset, *, epoch: int, batch_size: int, workers: int
     ) -> Iterator[Batch]:
         """Yield an epoch's training batches; the last one holds what is left."""
         ...
@@ -67,11 +67,11 @@ class OwnPipeline:
         )
 
     def train_batches(
-        self, dataset: Dataset, *, seed: int, epoch: int, batch_size: int, workers: int
+        self, dataset: Dataset, *, epoch: int, batch_size: int, workers: int
     ) -> Iterator[Batch]:
         """Yield an epoch's training batches."""
         return train_batches(
-            dataset, seed=seed, epoch=epoch, batch_size=batch_size, workers=workers
+            dataset, seed=self._seed, epoch=epoch, batch_size=batch_size, workers=workers
         )
 
 

@@ -113,7 +113,7 @@ def wait_until(condition) -> bool:
 def mixed(tmp_path_factory):
     """A study of which two runs fail, done and done again."""
     place = Place(tmp_path_factory.mktemp("mixed"))
-    place.design("[[runs]]\nseed = [1, 13, 2, 14]\nworkers = [0, 4]")
+    place.design("[[runs]]\nseed = [1, 13, 2, 14]\nautotune = [false, true]")
     return place, place.run(), place.run(), place.command("status", "runs/mine")
 
 
@@ -121,7 +121,7 @@ def test_a_failed_run_is_reported_and_stops_no_other(mixed):
     place, (status, out, err), _, _ = mixed
     assert status == 1
     assert "2 runs finished, 2 failed, 4 not applicable." in out
-    assert "2/4  FAILED    torch cpu, seed 13, workers 0" in out
+    assert "2/4  FAILED    torch cpu, seed 13, autotune False" in out
     assert "| failed: thirteen" in out
     assert "| It ended well, but left no finished record." in out
     assert err.count("  failed: runs/mine/torch-cpu") == 2
@@ -141,11 +141,13 @@ def test_status_shows_how_far_each_run_has_come(mixed):
     _, _, _, (status, out, err) = mixed
     assert (status, err) == (0, "")
     assert "4 not applicable, 2 finished, 2 failed." in out
-    assert "torch       cpu      1           1   finished    10/10   15 s" in out
-    assert "torch       cpu      13          1   failed       0/10" in out
-    assert "FAILED  torch cpu, seed 13, workers 0: runs/mine" not in out  # the name of its folder
+    assert "torch      cpu     1          1  finished   10/10  15 s" in out
+    assert "torch      cpu     13         1  failed      0/10" in out
+    assert (
+        "FAILED  torch cpu, seed 13, autotune False: runs/mine" not in out
+    )  # the name of its folder
     assert "  | failed: thirteen" in out
-    assert "4   mine   workers is always 0 in this version." in out
+    assert "4  mine  --autotune lets cuDNN or XLA time kernels on an NVIDIA GPU" in out
 
 
 def test_each_run_has_a_log_that_says_how_to_repeat_it(mixed):
