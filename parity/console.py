@@ -16,7 +16,13 @@ def console(*, stderr: bool = False) -> Console:
 
 def table(*headers: str, title: str | None = None) -> Table:
     """Return an empty table; a header that begins with ">" makes a right-aligned column."""
-    result = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    result = Table(
+        title=title,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for header in headers:
         numeric = header.startswith(">")
         result.add_column(
