@@ -137,17 +137,14 @@ class SimpleCNN(nnx.Module):
         if "dot" in self.exact:
             conv, dense = (partial(f, engine=self.engine) for f in (exact_conv, exact_dense))
         batch_norm = exact_batch_norm if "batchnorm" in self.exact else native
-        relu, pool, drop = (
-            (ops.relu, ops.max_pool, exact_dropout)
-            if "selection" in self.exact
-            else (nnx.relu, max_pool, dropout)
-        )
+        exact_selection = (ops.relu, exact_dropout)
+        relu, drop = exact_selection if "selection" in self.exact else (nnx.relu, dropout)
         stages: dict[str, Callable[[Array], Array]] = {}
         for layer in range(1, len(CHANNELS)):
             stages[f"conv{layer}"] = partial(conv, getattr(self, f"conv{layer}"))
             stages[f"bn{layer}"] = partial(batch_norm, getattr(self, f"bn{layer}"))
             stages[f"relu{layer}"] = relu
-            stages[f"pool{layer}"] = pool
+            stages[f"pool{layer}"] = max_pool
         stages["flatten"] = flatten
         stages["dropout"] = lambda x: drop(x, keep)
         stages["fc1"] = partial(dense, self.fc1)

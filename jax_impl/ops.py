@@ -69,21 +69,24 @@ def scale_of(x: Array, bits: int) -> Scale:
 
     A tensor that holds NaN or infinity has none. Subnormal numbers must not occur.
     """
-    return _scale(shards.largest(_largest(x)), x.dtype, bits)
+    return _scale(_largest(x), bits)
 
 
-_FIELDS = {"float32": (jnp.int32, 23, 126), "float64": (jnp.int64, 52, 1022)}
-"""Of a floating-point type: integers of its size, digits after the point, bias of frexp."""
+_INTEGERS = {"float32": jnp.int32, "float64": jnp.int64}
+_FIELDS = {"int32": (23, 126), "int64": (52, 1022)}
+"""Of the floating-point type of that size: digits after the point, bias of frexp."""
 
 
 def _largest(x: Array) -> Array:
     """Return the bits of max|x|: as integers NaN and infinity exceed every number."""
-    integer, _, _ = _FIELDS[x.dtype.name]
+    integer = _INTEGERS[x.dtype.name]
     return (jax.lax.bitcast_convert_type(x, integer) & jnp.iinfo(integer).max).max()
 
 
-def _scale(largest: Array, dtype: Any, bits: int) -> Scale:
-    _, digits, bias = _FIELDS[dtype.name]
+def _scale(largest: Array, bits: int) -> Scale:
+    """Return the scale of the tensor, or the shard of one, that has these largest bits."""
+    largest = shards.largest(largest)
+    digits, bias = _FIELDS[largest.dtype.name]
     field = largest >> digits
     exponent = jnp.where(largest == 0, 0, field - bias)
     finite = field <= 2 * bias + 2
@@ -95,15 +98,15 @@ BLOCK_IMAGES = 8
 
 
 def over_blocks(
-    function: Callable[..., Any], join: Callable[[Array], Array], *arrays: Array
-) -> Any:
+    function: Callable[..., Array], join: Callable[[Array], Array], *arrays: Array
+) -> Array:
     """Return what `function` makes of blocks of images, stacked and joined.
 
     On CPUs a block is so small that work goes through memory once, which takes a third of the
     time; elsewhere it is the whole batch. No bit depends on it.
 
     Args:
-        function: Of a block of each array; returns an array or a tuple of arrays.
+        function: Of a block of each array.
         join: Of the stacked results, (blocks, ...).
         arrays: Along their first axis. The last block is filled up with zeros.
     """
@@ -115,12 +118,11 @@ def over_blocks(
         filled = jnp.pad(x, ((0, num_blocks * size - n), *((0, 0),) * (x.ndim - 1)))
         return filled.reshape(num_blocks, size, *x.shape[1:])
 
-    def small(*arrays: Array) -> Any:
-        made = jax.lax.map(lambda block: function(*block), tuple(map(blocks, arrays)))
-        return jax.tree.map(join, made)
+    def small(*arrays: Array) -> Array:
+        return join(jax.lax.map(lambda block: function(*block), tuple(map(blocks, arrays))))
 
-    def whole(*arrays: Array) -> Any:
-        return jax.tree.map(lambda x: join(x[None]), function(*arrays))
+    def whole(*arrays: Array) -> Array:
+        return join(function(*arrays)[None])
 
     return jax.lax.platform_dependent(*arrays, cpu=small, default=whole)
 
@@ -173,11 +175,9 @@ def total(x: Array, dims: tuple[int, ...], factor: Array | None = None) -> Array
 
     bits = term_bits(shards.count() * math.prod(x.shape[dim] for dim in dims))
     largest = over_blocks(lambda *block: _largest(terms(*block)), _largest_of_blocks, *arrays)
-    scale = _scale(
-        shards.largest(largest), x.dtype if factor is None else jnp.dtype(jnp.float64), bits
-    )
-    total = shards.total(over_blocks(sums, _sum_of_blocks, *arrays))
-    return total * power_of_two(scale.exponent - bits)
+    scale = _scale(largest, bits)
+    integers = shards.total(over_blocks(sums, _sum_of_blocks, *arrays))
+    return integers * power_of_two(scale.exponent - bits)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))

@@ -100,17 +100,14 @@ class SimpleCNN(nn.Module):
         elif self.operand_bits is not None:
             conv = dense = partial(emulated, bits=self.operand_bits)
         batch_norm = exact_batch_norm if "batchnorm" in self.exact else native
-        relu, pool, drop = (
-            (ops.Relu.apply, ops.MaxPool.apply, exact_dropout)
-            if "selection" in self.exact
-            else (F.relu, max_pool, dropout)
-        )
+        exact_selection = (ops.Relu.apply, exact_dropout)
+        relu, drop = exact_selection if "selection" in self.exact else (F.relu, dropout)
         stages: dict[str, Callable[[Tensor], Tensor]] = {}
         for layer in range(1, len(CHANNELS)):
             stages[f"conv{layer}"] = partial(conv, self.get_submodule(f"conv{layer}"))
             stages[f"bn{layer}"] = partial(batch_norm, self.get_submodule(f"bn{layer}"))
             stages[f"relu{layer}"] = relu
-            stages[f"pool{layer}"] = pool
+            stages[f"pool{layer}"] = max_pool
         stages["flatten"] = flatten
         stages["dropout"] = lambda x: drop(x, keep)
         stages["fc1"] = partial(dense, self.fc1)

@@ -64,25 +64,24 @@ def scale_of(x: Tensor, bits: int) -> Scale:
 
     A tensor that holds NaN or infinity has none. Subnormal numbers must not occur.
     """
-    largest = torch.stack([_largest(x[part]) for part in blocks(x)]).amax()
-    return _scale(shards.largest(largest), x.dtype, bits)
+    return _scale([_largest(x[part]) for part in blocks(x)], bits)
 
 
-_FIELDS = {
-    torch.float32: (torch.int32, 23, 126),
-    torch.float64: (torch.int64, 52, 1022),
-}
-"""Of a floating-point type: integers of its size, digits after the point, bias of frexp."""
+_INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
+_FIELDS = {torch.int32: (23, 126), torch.int64: (52, 1022)}
+"""Of the floating-point type of that size: digits after the point, bias of frexp."""
 
 
 def _largest(x: Tensor) -> Tensor:
     """Return the bits of max|x|: as integers NaN and infinity exceed every number."""
-    integer, _, _ = _FIELDS[x.dtype]
+    integer = _INTEGERS[x.dtype]
     return (x.view(integer) & torch.iinfo(integer).max).amax()
 
 
-def _scale(largest: Tensor, dtype: torch.dtype, bits: int) -> Scale:
-    _, digits, bias = _FIELDS[dtype]
+def _scale(of_blocks: list[Tensor], bits: int) -> Scale:
+    """Return the scale of the tensor whose blocks have these largest bits."""
+    largest = shards.largest(torch.stack(of_blocks).amax())
+    digits, bias = _FIELDS[largest.dtype]
     field = largest >> digits
     exponent = torch.where(largest == 0, 0, field - bias)
     finite = field <= 2 * bias + 2
@@ -135,8 +134,7 @@ def total(x: Tensor, dims: tuple[int, ...], factor: Tensor | None = None) -> Ten
         return x[part] if factor is None else x[part].double() * factor[part].double()
 
     bits = term_bits(shards.count() * math.prod(x.shape[dim] for dim in dims))
-    largest = torch.stack([_largest(terms(part)) for part in blocks(x)]).amax()
-    scale = _scale(shards.largest(largest), x.dtype if factor is None else torch.float64, bits)
+    scale = _scale([_largest(terms(part)) for part in blocks(x)], bits)
     sums = [quantise(terms(part), scale).sum(dims) for part in blocks(x)]
     return shards.total(torch.stack(sums).sum(0)) * power_of_two(scale.exponent - bits)
 
