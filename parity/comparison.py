@@ -15,6 +15,7 @@ from parity.article.files import ArticleFile
 from parity.audit import Audit, audit
 from parity.bits import Twins, twins
 from parity.contrasts import distinct
+from parity.crossed import Crossed, crossed
 from parity.curves import Equivalence, difference, equivalence, mean, paired_equivalence
 from parity.effects import Effect, effects
 from parity.errors import UserError
@@ -94,6 +95,8 @@ class Comparison:
     """Of the settings that differ between finished runs."""
     audit: Audit
     """What the finished runs can show at all."""
+    crossed: tuple[Crossed, ...]
+    """What framework, platform and seed each add to the variance, by configuration."""
     article: Figures | None
     """What the article publishes of its files; None where none is compared."""
     published: Published | None
@@ -191,6 +194,7 @@ def compare(
             groups=[group.members for group in groups],
             experiment=defaults,
         ),
+        crossed=tuple(crossed(results, finished, sets=sets, twins=copies, predictions=predictions)),
         article=figures(results, threshold=threshold),
         published=(
             None

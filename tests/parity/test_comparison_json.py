@@ -29,7 +29,7 @@ def test_the_document_names_its_schema_and_threshold(make_result):
     assert set(found) == {
         *("schema", "threshold_percent", "by", "results", "sets", "obstacles", "groups"),
         *("group_pairs", "pooled", "set_pools", "pairs", "num_pairs", "twins", "differences"),
-        *("effects", "audit", "article", "published", "warnings"),
+        *("effects", "audit", "crossed", "article", "published", "warnings"),
     }
 
 
