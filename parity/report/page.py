@@ -15,6 +15,7 @@ from parity.results import Result
 from parity.tables.agreement import pairs, verdict
 from parity.tables.article import article
 from parity.tables.audit import audit
+from parity.tables.crossed import crossed
 from parity.tables.differences import effects, what_differs
 from parity.tables.groups import groups
 from parity.tables.published import published
@@ -32,7 +33,7 @@ def render(comparison: Comparison, figures: Sequence[Drawn]) -> str:
     template = environment.from_string(
         files("parity.report").joinpath("page.html").read_text("utf-8")
     )
-    above = [verdict, warnings, what_differs, audit]
+    above = [verdict, warnings, what_differs, audit, crossed]
     below = [groups, published, article, pairs, effects, what_was_read]
     return template.render(
         above=[block for part in above for block in blocks(part(comparison))],

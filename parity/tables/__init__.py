@@ -10,6 +10,7 @@ from parity.console import WIDTH
 from parity.tables.agreement import pairs, verdict
 from parity.tables.article import article
 from parity.tables.audit import audit
+from parity.tables.crossed import crossed
 from parity.tables.differences import effects, what_differs
 from parity.tables.groups import groups
 from parity.tables.published import published
@@ -22,6 +23,7 @@ def render(comparison: Comparison) -> Iterator[RenderableType]:
     yield from warnings(comparison)
     yield from verdict(comparison)
     yield from audit(comparison)
+    yield from crossed(comparison)
     yield from groups(comparison)
     yield from published(comparison)
     yield from article(comparison)

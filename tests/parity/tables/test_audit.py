@@ -11,7 +11,9 @@ from parity.tables.audit import audit
 
 def words(results, **options) -> str:
     text = as_text(compare(results, threshold=70.0, **options))
-    found = re.search(r"^What these runs can show$(.*?)^Groups by", text, re.M | re.S)
+    found = re.search(
+        r"^What these runs can show$(.*?)^(Groups by|Framework or)", text, re.M | re.S
+    )
     return " ".join(found.group(1).split()) if found else ""
 
 
