@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from matplotlib import rc_context
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from parity.comparison import Comparison
 from parity.report import plots, series
 from parity.report.series import MAX_LINES, METRICS, Rows
+from parity.tables.crossed import MAX_SHOWN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,7 @@ def draw(comparison: Comparison) -> Iterator[Drawn]:
         rows=rows,
         figure=figure,
     )
+    yield from _parts(comparison)
     yield from _effects(comparison)
     if len(found) > 1:
         rows = series.heatmap(found[:MAX_CONFIGURATIONS])
@@ -121,6 +124,41 @@ def _effects(comparison: Comparison) -> Iterator[Drawn]:
             rows=rows,
             figure=figure,
         )
+
+
+def _parts(comparison: Comparison) -> Iterator[Drawn]:
+    rows = series.parts(comparison)
+    names = list(dict.fromkeys(row["configuration"] for row in rows))[:MAX_SHOWN]
+    outcomes = list(dict.fromkeys(row["outcome"] for row in rows))
+    if not rows:
+        return
+    figure = plots.figure(len(names), len(outcomes), height=2.4)
+    for axes, (name, outcome) in zip(figure.axes, product(names, outcomes), strict=True):
+        chosen = [r for r in rows if (r["configuration"], r["outcome"]) == (name, outcome)]
+        if not chosen:
+            axes.set_axis_off()
+            continue
+        plots.parts(axes, chosen, PARTS[outcome])
+        if outcome == outcomes[0]:
+            axes.set_title(name, color=plots.GREY)
+        else:
+            axes.set_yticklabels([])
+    yield Drawn(
+        name="variance",
+        title="Framework or hardware",
+        caption="What each part adds to final accuracy and test loss (standard deviation), and to "
+        "the share of test images on which two runs disagree. Line: 95 % interval.",
+        rows=rows,
+        figure=figure,
+    )
+
+
+PARTS = {
+    "accuracy": "final accuracy, pp",
+    "loss": "final test loss, nats",
+    "predictions": "disagreement, % of images",
+}
+"""Axis labels."""
 
 
 def _optimizers(found: list[series.Configuration], palette: plots.Palette) -> Iterator[Drawn]:

@@ -164,6 +164,21 @@ def effects(axes: Axes, rows: Rows) -> None:
     axes.set_xlabel("difference in final test accuracy, pp")
 
 
+def parts(axes: Axes, rows: Rows, label: str) -> None:
+    """Draw the parts of a variance as bars, with intervals; what is exactly zero says so."""
+    for place, row in enumerate(rows):
+        axes.barh(place, row["value"], color=COLOURS[0], alpha=0.8)
+        if row["high"]:
+            axes.plot([row["low"], row["high"]], [place, place], color=COLOURS[1], lw=2.5)
+        elif row["high"] == 0:
+            axes.text(0, place, " exactly 0", va="center", color=GREY)
+    axes.set_yticks(range(len(rows)), [row["part"] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(left=0)
+    axes.set_xlabel(label)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+
+
 def legend(figure: Figure, axes: Axes) -> None:
     """Put the legend of one axes under the whole figure, if it has one."""
     handles, labels = axes.get_legend_handles_labels()

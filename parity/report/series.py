@@ -10,6 +10,7 @@ import numpy as np
 from parity.comparison import Comparison
 from parity.curves import mean, population_std
 from parity.results import Result
+from parity.tables.crossed import UNITS, experiment, scaled
 
 WHERE = ("framework", "platform")
 """Fields that say on what a run computed: one device of the figures."""
@@ -219,4 +220,27 @@ def contrasts(comparison: Comparison) -> Rows:
             "largest": contrast.largest,
         }
         for contrast in comparison.audit.contrasts
+    ]
+
+
+def parts(comparison: Comparison) -> Rows:
+    """Return the parts of the variance of each configuration and outcome, with their intervals.
+
+    Accuracy and loss as standard deviations, predictions as the share of images on which two runs
+    disagree. A part that is exactly zero has an interval of zeros; where none is known it is empty.
+    """
+    return [
+        {
+            "configuration": experiment(comparison, layout),
+            "outcome": measure.name,
+            "unit": UNITS[measure.name],
+            "part": part.name,
+            "value": scaled(measure, part.variance),
+            "low": None if part.low is None else scaled(measure, part.low),
+            "high": None if part.high is None else scaled(measure, part.high),
+            "share": part.variance / measure.total if measure.total else None,
+        }
+        for layout in comparison.crossed
+        for measure in layout.measures
+        for part in measure.parts
     ]

@@ -91,7 +91,9 @@ def test_every_optimizer_has_a_panel_with_lines(comparison):
 def test_figures_are_written_with_the_numbers_that_they_show(comparison, tmp_path):
     page = write(comparison, tmp_path)
     names = [drawn.name for drawn in draw(comparison)]
-    assert names == ["accuracy", "trajectories", "effects", "heatmap", "optimizers", "repeats"]
+    assert names == [
+        *("accuracy", "trajectories", "variance", "effects", "heatmap", "optimizers", "repeats")
+    ]
     for name in names:
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert b"</svg>" in (tmp_path / f"{name}.svg").read_bytes()
@@ -113,6 +115,29 @@ def test_every_number_plotted_is_among_the_numbers(comparison, name):
         for line in axes.lines:
             values = line.get_xdata() if across else line.get_ydata()
             assert set(np.asarray(values, float).tolist()) <= known
+
+
+def test_the_parts_of_the_variance_are_drawn_as_they_are(comparison):
+    (drawn,) = [d for d in draw(comparison) if d.name == "variance"]
+    # Two configurations (optimizers), two outcomes, five parts each.
+    assert len(drawn.rows) == 2 * 2 * 5
+    assert [axes.get_title() for axes in drawn.figure.axes[::2]] == ["adam", "sgd"]
+    for number, axes in enumerate(drawn.figure.axes):
+        rows = drawn.rows[5 * number : 5 * number + 5]
+        bars = [patch.get_width() for patch in axes.patches]
+        assert bars == [row["value"] for row in rows]
+        lines = [list(line.get_xdata()) for line in axes.lines]
+        assert lines == [[row["low"], row["high"]] for row in rows if row["high"]]
+
+
+def test_what_is_exactly_zero_is_drawn_as_such(make_result):
+    runs = [
+        make_result(framework=f, seed=s, accuracy=(60.0, 70.0 + s), digests=["0", f"{s}"])
+        for f in ("jax", "torch")
+        for s in (1, 2, 3)
+    ]
+    (drawn,) = [d for d in draw(compare(runs, threshold=70.0)) if d.name == "variance"]
+    assert [text.get_text() for text in drawn.figure.axes[0].texts] == [" exactly 0"] * 2
 
 
 def test_of_many_runs_mean_and_range_are_drawn_alone(make_result):
@@ -264,7 +289,7 @@ def test_a_browser_shows_the_page(comparison, tmp_path, width, scheme):
     title = browser.stdout.split("<title>")[1].split("</title>")[0]
     seen = json.loads(html.unescape(title))
     assert seen["errors"] == []
-    assert seen["loaded"] == seen["images"] == 6
+    assert seen["loaded"] == seen["images"] == 7
     assert seen["up"] == seen["down"][::-1] != seen["down"]
     assert seen["width"] == width
     assert not seen["wide"], "the page is wider than the window"
