@@ -25,7 +25,7 @@ EQUAL = (*(name for name in SETTINGS if name not in FACTORS), *CAUSES["data"][:-
 """Settings that the runs of a layout share: all but the factors and the seed."""
 
 MAX_PREDICTED = 300
-"""Runs whose predictions are split; of more, those of the first seeds: of 10,000 images, 300 runs
+"""Runs whose predictions are split; of more, those of the first seeds. Of 10,000 images, 300 runs
 take a second."""
 
 
@@ -257,7 +257,7 @@ def _measures(
     # Where each seed has other test images, their classes have nothing in common.
     if num_images and len(data) == 1 and num_seeds > 1:
         few = grid[:, :, :num_seeds]
-        found.append(_measure("predictions", few, _classes(predictions, _runs(few))))
+        found.append(_measure("predictions", few, _coordinates(predictions, _runs(few))))
     return found
 
 
@@ -265,23 +265,27 @@ def _runs(grid: np.ndarray) -> list[int]:
     return [i for cell in grid.flat for i in cell.values()]
 
 
-def _classes(
+def _coordinates(
     predictions: Sequence[np.ndarray | None], members: Sequence[int]
 ) -> dict[int, np.ndarray]:
-    """Return for each run a vector: the variance of such is the variance of its classes.
+    """Return for each run a vector, so that vectors vary as much as the predicted classes do.
 
-    It has an entry for each image and class, 1 where the run predicts it, over the root of the
-    number of images; those on which all runs agree are left out. Two runs are as far apart, squared
-    and halved, as the share of images on which they disagree.
+    Two are as far apart, squared and halved, as the share of images on which the runs disagree:
+    what vectors of an entry for each image and class would be, 1 where the run predicts it. These
+    are the same ones turned, with no more entries than there are runs (principal coordinates,
+    Gower 1966, doi:10.1093/biomet/53.3-4.325).
     """
     classes = np.stack([image for i in members if (image := predictions[i]) is not None])
-    num_images = classes.shape[1]
-    classes = classes[:, (classes != classes[:1]).any(axis=0)]
-    columns = [classes == number for number in np.unique(classes)]
-    vectors = np.concatenate(columns or [np.zeros((len(members), 1), bool)], axis=1)
-    vectors = vectors[:, (vectors != vectors[:1]).any(axis=0)] if columns else vectors
-    scaled = vectors / math.sqrt(num_images)
-    return dict(zip(members, scaled, strict=True))
+    alike = np.zeros((len(members), len(members)))
+    for number in np.unique(classes):
+        predicted = (classes == number).astype(np.float32)
+        alike += predicted @ predicted.T  # whole numbers, exact below 2**24 images
+    alike /= classes.shape[1]
+    centred = alike - alike.mean(axis=0) - alike.mean(axis=1, keepdims=True) + alike.mean()
+    sizes, axes = np.linalg.eigh(centred)
+    # Rounding of numbers near 1; one image of a million on one run of 300 would be 3e-9.
+    some = sizes > 1e-12
+    return dict(zip(members, axes[:, some] * np.sqrt(sizes[some]), strict=True))
 
 
 def _measure(name: str, grid: np.ndarray, outcome: dict[int, np.ndarray]) -> Measure:
@@ -296,9 +300,12 @@ def _measure(name: str, grid: np.ndarray, outcome: dict[int, np.ndarray]) -> Mea
         free += len(runs) - 1
         hidden += (1 - 1 / len(runs)) / grid.size
     repeats = Repeats(squares / free, free, hidden) if free else None
+    parts = split(values, repeats=repeats)
+    if name == "predictions":  # of which a share is at most all
+        parts = [p if p.high is None else p._replace(high=min(p.high, 1.0)) for p in parts]
     return Measure(
         name=name,
-        parts=tuple(split(values, repeats=repeats)),
+        parts=tuple(parts),
         num_seeds=grid.shape[2],
         repeats=None if repeats is None else repeats.component(),
     )

@@ -14,8 +14,9 @@ of these frameworks and platforms, each as likely, with any seed, the variance i
 
 Effects of the fixed factors are judged by how they vary from seed to seed and not by pooled noise:
 seeds are independent of one another, runs of one seed need not be. In simulated studies of 3 to
-10 seeds 95 % intervals hold the truth in 94 to 99 % of the cases; that of the noise in 88 %, where
-most of it is what one framework does on all platforms alike.
+10 seeds their 95 % intervals hold the truth in 94 to 99 % of the cases; in 93 % that of the noise,
+where most of it is what one framework does on all platforms alike. For predictions, which are no
+normal numbers, it is 92 % or more with five seeds.
 
 Sources: Gelman 2005, doi:10.1214/009053604000001048 (finite populations of levels); Box 1954,
 doi:10.1214/aoms/1177728786 (degrees of freedom of unequal or dependent errors); Light & Margolin
@@ -37,6 +38,9 @@ NOISE = "noise"
 PARTS = (*FACTORS, INTERACTION, SEED, NOISE)
 
 _LOW, _HIGH = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
+
+_MOST = 1000
+"""The largest effective rank of vectors, which may stand for more numbers than they have."""
 
 _POINTS = 400
 """Of the distribution over which a limit is averaged; Student's t for one degree of freedom, its
@@ -105,11 +109,11 @@ def split(values: np.ndarray, *, repeats: Repeats | None = None) -> list[Compone
     own = _centred(values - common)
     noise, noise_rank = _spread(own, num_cells - 1)
     noise *= num_cells / (num_cells - 1)
-    return [
-        *found,
-        _seed(between, rank * free, noise / num_cells, noise_rank * free),
-        _noise(noise, noise_rank * free, repeats),
-    ]
+    left = _noise(noise, noise_rank * free, repeats)
+    if noise and values.shape[3] > 1:
+        factor = _scatter(own)
+        left = left._replace(low=left.variance / factor, high=left.variance * factor)
+    return [*found, _seed(between, rank * free, noise / num_cells, noise_rank * free), left]
 
 
 def exceeds(a: Component, b: Component) -> bool:
@@ -151,7 +155,7 @@ def _spread(residuals: np.ndarray, dimensions: int) -> tuple[float, float]:
     rows = np.moveaxis(residuals, 2, 0).reshape(num_seeds, -1)
     rows = rows / math.sqrt(residuals.shape[0] * residuals.shape[1])
     gram = rows @ rows.T if num_seeds <= rows.shape[1] else rows.T @ rows
-    free, most = num_seeds - 1, dimensions * numbers
+    free, most = num_seeds - 1, dimensions if numbers == 1 else _MOST
     trace = float(np.trace(gram)) / free
     if free == 1 or most == 1 or trace == 0:
         return trace, 1.0
@@ -239,6 +243,21 @@ def _noise(variance: float, free: float, repeats: Repeats | None) -> Component:
             free = total**2 / (variance**2 / free + more**2 / repeats.free)
         variance = total
     return _chi_squared(NOISE, variance, free)
+
+
+def _scatter(residuals: np.ndarray) -> float:
+    """Return the factor by which the noise of vectors is uncertain, by Student's t in logarithms.
+
+    From how the seeds' own noise differs, because vectors of classes are no normal numbers: by the
+    rank of their covariance, two of ten intervals would miss the truth.
+    """
+    from scipy.special import stdtrit
+
+    num_seeds = residuals.shape[2]
+    own = (residuals**2).sum(axis=(0, 1, 3))
+    # Taking off the means over the seeds has made the seeds' noise more alike than it is.
+    error = own.std(ddof=1) / own.mean() / math.sqrt(num_seeds) * num_seeds / (num_seeds - 1)
+    return math.exp(float(stdtrit(num_seeds - 1, _HIGH)) * error)
 
 
 def _chi_squared(name: str, variance: float, free: float) -> Component:

@@ -162,13 +162,26 @@ def test_repeats_that_are_copies_change_nothing_and_others_are_noise(make):
         )
         for i, r in enumerate(results)
     ]
-    (repeated,) = layouts([*results, *again])
+    means = [
+        make(
+            r.framework,
+            r.platform,
+            r.seed,
+            accuracy=np.mean([x.curves.test_accuracy[-1] for x in pair]),
+        )
+        for pair in zip(results, again, strict=True)
+        for r in pair[:1]
+    ]
+    (repeated,), (averaged,) = layouts([*results, *again]), layouts(means)
     repeats, noise = repeated.measures[0].repeats, repeated.measures[0].part(NOISE)
+    of_means = averaged.measures[0].part(NOISE)
     assert repeats is not None
     assert noise is not None
+    assert of_means is not None
     # The second of two is off by 2 pp, the first by none: a variance of 2; 24 such pairs.
     assert repeats.variance == pytest.approx(2.0, rel=0.6)
-    assert noise.variance > repeats.variance / 2
+    # A run, and not the mean of two, is what the noise is of.
+    assert noise.variance == pytest.approx(of_means.variance + repeats.variance / 2, rel=1e-9)
     assert alone.measures[0].repeats is None
 
 
@@ -263,6 +276,28 @@ def test_predictions_are_split_into_shares_of_disagreement(make):
     # of what little seeds and platforms add by chance.
     assert framework.variance == pytest.approx((apart(False) - apart(True)) / 2, abs=0.003)
     assert measure.total == pytest.approx((apart(False) + apart(True)) / 2, abs=0.003)
+
+
+def test_predictions_that_are_all_equal_have_no_variance(make):
+    runs = [
+        make(f, "cpu", s, accuracy=70 + s, classes=np.arange(10))
+        for f in FRAMEWORKS
+        for s in (1, 2, 3)
+    ]
+    (found,) = layouts(runs)
+    assert found.measures[2].name == "predictions"
+    assert found.measures[2].total == 0
+
+
+def test_two_seeds_leave_no_more_than_all_images_open(make):
+    rng = np.random.default_rng(8)
+    runs = [
+        make(f, "cpu", s, accuracy=70, classes=rng.integers(0, 10, IMAGES))
+        for f in FRAMEWORKS
+        for s in (1, 2)
+    ]
+    (found,) = layouts(runs)
+    assert max(part.high or 0.0 for part in found.measures[2].parts) == 1.0
 
 
 def test_predictions_of_other_test_images_are_not_split(make):
