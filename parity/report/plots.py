@@ -174,6 +174,7 @@ def parts(axes: Axes, rows: Rows, label: str) -> None:
             axes.text(0, place, " exactly 0", va="center", color=GREY)
     axes.set_yticks(range(len(rows)), [row["part"] for row in rows])
     axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
     axes.set_xlim(left=0)
     axes.set_xlabel(label)
     axes.xaxis.set_major_locator(MaxNLocator(4))

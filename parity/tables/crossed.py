@@ -176,7 +176,7 @@ def _number(measure: Measure, variance: float) -> str:
 
 
 def _table(layout: Crossed) -> RenderableType:
-    headers = [""]
+    headers = ["part"]
     for measure in layout.measures:
         headers += [f">{COLUMNS[measure.name]}", f">{100 * CONFIDENCE:g} %", ">share"]
     rows = narrow_table(*headers)

@@ -4,6 +4,7 @@ import csv
 import errno
 import html
 import json
+import math
 import os
 import re
 import shutil
@@ -128,6 +129,10 @@ def test_the_parts_of_the_variance_are_drawn_as_they_are(comparison):
         assert bars == [row["value"] for row in rows]
         lines = [list(line.get_xdata()) for line in axes.lines]
         assert lines == [[row["low"], row["high"]] for row in rows if row["high"]]
+    accuracy = comparison.crossed[0].measures[0]
+    for row, part in zip(drawn.rows, accuracy.parts, strict=False):
+        variances = part.variance, part.low, part.high
+        assert (row["value"], row["low"], row["high"]) == tuple(map(math.sqrt, variances))
 
 
 def test_what_is_exactly_zero_is_drawn_as_such(make_result):
