@@ -283,7 +283,7 @@ def _coordinates(
     alike /= classes.shape[1]
     centred = alike - alike.mean(axis=0) - alike.mean(axis=1, keepdims=True) + alike.mean()
     sizes, axes = np.linalg.eigh(centred)
-    # Rounding of numbers near 1; one image of a million on one run of 300 would be 3e-9.
+    # Rounding of numbers near 1; one image of a million on which two runs differ is 1e-6.
     some = sizes > 1e-12
     return dict(zip(members, axes[:, some] * np.sqrt(sizes[some]), strict=True))
 
@@ -291,14 +291,17 @@ def _coordinates(
 def _measure(name: str, grid: np.ndarray, outcome: dict[int, np.ndarray]) -> Measure:
     """Return the parts of an outcome, a vector a run."""
     size = len(next(iter(outcome.values())))
-    values = np.empty((*grid.shape, size), next(iter(outcome.values())).dtype)
+    values = np.empty((*grid.shape, size))
     squares, free, hidden = 0.0, 0, 0.0
     for index, cell in np.ndenumerate(grid):
-        runs = np.stack([outcome[i] for i in cell.values()])
-        values[index] = runs.mean(axis=0)
-        squares += float(((runs - values[index]) ** 2).sum())
-        free += len(runs) - 1
-        hidden += (1 - 1 / len(runs)) / grid.size
+        first, *more = (outcome[i] for i in cell.values())
+        values[index] = first
+        if more:
+            runs = np.stack([first, *more])
+            values[index] = runs.mean(axis=0)
+            squares += float(((runs - values[index]) ** 2).sum())
+            free += len(more)
+            hidden += (1 - 1 / len(runs)) / grid.size
     repeats = Repeats(squares / free, free, hidden) if free else None
     parts = split(values, repeats=repeats)
     if name == "predictions":  # of which a share is at most all

@@ -27,7 +27,10 @@ OUTCOMES = {
 
 def crossed(comparison: Comparison) -> Iterator[RenderableType]:
     """Yield what framework, platform, their interaction, seed and noise add to the variance."""
-    if not comparison.crossed:
+    everything = comparison.pooled
+    # Runs of one seed that agree in every bit: the verdict has said all.
+    bitwise = everything and everything.agreement and everything.agreement.bitwise
+    if not comparison.crossed or bitwise:
         return
     whole = [layout for layout in comparison.crossed if layout.measures]
     yield heading("Framework or hardware: what the variance is made of")

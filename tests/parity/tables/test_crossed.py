@@ -99,6 +99,12 @@ def test_one_seed_is_told_to_be_too_few(study):
     assert "Add seeds" in text
 
 
+def test_of_one_seed_in_equal_bits_the_verdict_says_all(make_result):
+    text = as_text(compare([make_result(framework=f) for f in ("jax", "torch")], threshold=70.0))
+    assert "Bitwise identical: 2 runs" in text
+    assert HEADING not in text
+
+
 def test_without_a_question_there_is_no_answer(make_result):
     runs = [make_result(seed=s, accuracy=(60.0, 70.0 + s)) for s in (1, 2, 3)]
     assert HEADING not in as_text(compare(runs, threshold=70.0))
