@@ -107,7 +107,8 @@ MAX_LINES = 60
 
 def accuracies(configuration: Configuration) -> Rows:
     """Return final test accuracies, percent: mean and range of each device, and single runs."""
-    return _summary(configuration, "test_accuracy", lambda run: run.curves["test_accuracy"][-1:])
+    rows = _summary(configuration, "test_accuracy", lambda run: run.curves["test_accuracy"][-1:])
+    return [row | {"epoch": "last"} for row in rows]
 
 
 def trajectories(configuration: Configuration, metrics: Sequence[str] = tuple(METRICS)) -> Rows:

@@ -237,6 +237,8 @@ def _legend(whole: list[Crossed]) -> str:
         "frameworks and platforms with any seed (two frameworks at 1 pp from each other: 0.5), its "
         f"{100 * CONFIDENCE:g} % interval, as in brackets above, and its share of the variance."
         f"{images} Interaction: what a platform does in one framework alone. Noise: what is left, "
-        "that is what a framework or platform does to one seed alone, and mere repeats."
+        "that is what a framework or platform does to one seed alone, and mere repeats. Here seeds "
+        "alone are independent of one another; whether devices or frameworks differ, above, is "
+        "asked of all runs as if they were, so that it finds more, and is sooner wrong."
         f"{sampling}"
     )
