@@ -1,4 +1,4 @@
-"""The one epoch loop: batches into a trainer, figures into a record, a checkpoint an epoch."""
+"""The one epoch loop: passes of a trainer, figures into a record, a checkpoint an epoch."""
 
 import contextlib
 import io
@@ -11,12 +11,13 @@ import numpy as np
 
 from parity import runs, weights
 from parity.data.dataset import Dataset
-from parity.data.pipeline import Pipeline, prefetch, test_batches
+from parity.data.pipeline import Pipeline
 from parity.errors import RunFailed
+from parity.passes import StepFailed, Tested, Trained, on_device, test_pass, train_pass
 from parity.progress import Monitor
 from parity.runs import Epoch, RunRecord
 from parity.start import model_tensors
-from parity.trainer import NonFinite, Trainer
+from parity.trainer import Trainer
 
 
 def train(
@@ -39,82 +40,64 @@ def train(
     """
     predictions = None
     state = trainer.state()
+    if on_device(trainer, pipeline):
+        trainer.place(dataset)
     for epoch in range(len(record.epochs) + 1, record.config.epochs + 1):
         begin = time.perf_counter()
-        losses, num_correct = _train_epoch(trainer, dataset, record, epoch, monitor, pipeline)
-        trained = time.perf_counter()
-        test_loss, predictions = _test(trainer, dataset, record.config.batch_size)
-        tested = time.perf_counter()
-        state = trainer.state()
-        for name, array in {**state, "test loss": np.array(test_loss)}.items():
-            if not np.isfinite(array).all():
-                _fail(record, epoch, len(losses), name)
-        figures = Epoch(
-            epoch=epoch,
-            train_loss=float(np.mean(losses, dtype=np.float64)),
-            train_accuracy=100 * num_correct / len(dataset.train_labels),
-            test_loss=test_loss,
-            test_accuracy=100 * float(np.mean(predictions == dataset.test_labels)),
-            weights_sha256=weights.digest(model_tensors(state)),
-            train_seconds=trained - begin,
-            test_seconds=tested - trained,
-            step_losses=runs.encode_losses(losses),
-        )
-        with _keeping(record):
-            record = _commit(record, figures, state)
-        monitor.epoch(figures)
+        try:
+            trained = train_pass(trainer, dataset, record.config, epoch, monitor, pipeline, state)
+        except StepFailed as error:
+            fail(record, epoch, error.step, error.tensor)
+        middle = time.perf_counter()
+        tested = test_pass(trainer, dataset, record.config, pipeline)
+        seconds = middle - begin, time.perf_counter() - middle
+        state, predictions = trainer.state(), tested.predictions
+        record = end_epoch(record, dataset, epoch, trained, tested, seconds, state)
+        monitor.epoch(record.epochs[-1])
     if predictions is None:  # the process before died between the last epoch and the end
-        _, predictions = _test(trainer, dataset, record.config.batch_size)
-    with _keeping(record):
-        return _finish(record, model_tensors(state), predictions)
+        predictions = test_pass(trainer, dataset, record.config, pipeline).predictions
+    return finish(record, state, predictions)
 
 
-def _train_epoch(
-    trainer: Trainer,
-    dataset: Dataset,
+def end_epoch(
     record: RunRecord,
+    dataset: Dataset,
     epoch: int,
-    monitor: Monitor,
-    pipeline: Pipeline,
-) -> tuple[np.ndarray, int]:
-    """Return the epoch's step losses and the number of training images classified correctly."""
-    config = record.config
-    batches = prefetch(
-        pipeline.train_batches(
-            dataset, epoch=epoch, batch_size=config.batch_size, workers=config.workers
-        )
+    trained: Trained,
+    tested: Tested,
+    seconds: tuple[float, float],
+    state: Mapping[str, np.ndarray],
+) -> RunRecord:
+    """Keep what an epoch yielded and return the record that says so.
+
+    Args:
+        record: Of the epochs before.
+        dataset: The run's images.
+        epoch: Its number, from 1.
+        trained: Of its training.
+        tested: Of its evaluation.
+        seconds: Of training and of evaluation.
+        state: After it, by canonical name.
+
+    Raises:
+        RunFailed: If a tensor is NaN or infinite, or the record cannot be written.
+    """
+    for name, array in {**state, "test loss": np.array(tested.loss)}.items():
+        if not np.isfinite(array).all():
+            fail(record, epoch, len(trained.losses), name)
+    figures = Epoch(
+        epoch=epoch,
+        train_loss=float(np.mean(trained.losses, dtype=np.float64)),
+        train_accuracy=100 * trained.num_correct / len(dataset.train_labels),
+        test_loss=tested.loss,
+        test_accuracy=100 * float(np.mean(tested.predictions == dataset.test_labels)),
+        weights_sha256=weights.digest(model_tensors(state)),
+        train_seconds=seconds[0],
+        test_seconds=seconds[1],
+        step_losses=runs.encode_losses(trained.losses),
     )
-    losses = []
-    num_correct = num_seen = 0
-    with contextlib.closing(batches):
-        for batch in batches:
-            try:
-                output = trainer.train_step(batch)
-            except NonFinite as error:
-                _fail(record, epoch, len(losses) + 1, error.tensor)
-            losses.append(output.loss)
-            # NumPy's argmax takes the first of equal logits, whatever the framework would do.
-            num_correct += int((output.logits.argmax(1) == batch.labels).sum())
-            num_seen += len(batch.labels)
-            monitor.step(
-                epoch=epoch,
-                loss=float(output.loss),
-                accuracy=100 * num_correct / num_seen,
-                num_images=len(batch.labels),
-            )
-    return np.stack(losses), num_correct
-
-
-def _test(trainer: Trainer, dataset: Dataset, batch_size: int) -> tuple[float, np.ndarray]:
-    """Return the mean of the batch losses in nats, and each image's predicted class, uint8."""
-    losses, predictions = [], []
-    batches = prefetch(test_batches(dataset, batch_size=batch_size))
-    with contextlib.closing(batches):
-        for batch in batches:
-            output = trainer.test_step(batch)
-            losses.append(output.loss)
-            predictions.append(output.logits.argmax(1).astype(np.uint8))
-    return float(np.mean(losses, dtype=np.float64)), np.concatenate(predictions)
+    with _keeping(record):
+        return _commit(record, figures, state)
 
 
 def _commit(record: RunRecord, figures: Epoch, state: Mapping[str, np.ndarray]) -> RunRecord:
@@ -126,6 +109,18 @@ def _commit(record: RunRecord, figures: Epoch, state: Mapping[str, np.ndarray]) 
     if old is not None:
         (record.path / old).unlink(missing_ok=True)
     return record
+
+
+def finish(
+    record: RunRecord, state: Mapping[str, np.ndarray], predictions: np.ndarray
+) -> RunRecord:
+    """Keep final weights and predictions and return the finished record.
+
+    Raises:
+        RunFailed: If they cannot be written.
+    """
+    with _keeping(record):
+        return _finish(record, model_tensors(state), predictions)
 
 
 def _finish(
@@ -143,8 +138,12 @@ def _finish(
     return record
 
 
-def _fail(record: RunRecord, epoch: int, step: int, tensor: str) -> NoReturn:
-    """Mark the run as failed and stop it."""
+def fail(record: RunRecord, epoch: int, step: int, tensor: str) -> NoReturn:
+    """Mark the run as failed and stop it.
+
+    Raises:
+        RunFailed: Always.
+    """
     message = (
         f"{tensor} is NaN or infinite in epoch {epoch}, step {step}. "
         f"Try a smaller --lr, or --arithmetic float64; {record.path} keeps "

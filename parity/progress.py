@@ -17,8 +17,10 @@ class Monitor(Protocol):
         """Show a line."""
         ...
 
-    def step(self, *, epoch: int, loss: float, accuracy: float, num_images: int) -> None:
-        """Note one training step: its loss in nats, the epoch's accuracy so far in percent."""
+    def steps(
+        self, *, epoch: int, loss: float, accuracy: float, num_images: int, num_steps: int
+    ) -> None:
+        """Note training steps: the last loss in nats, the epoch's accuracy so far in percent."""
         ...
 
     def epoch(self, figures: Epoch) -> None:
@@ -36,7 +38,9 @@ class Silent:
     def print(self, line: str) -> None:
         """See Monitor."""
 
-    def step(self, *, epoch: int, loss: float, accuracy: float, num_images: int) -> None:
+    def steps(
+        self, *, epoch: int, loss: float, accuracy: float, num_images: int, num_steps: int
+    ) -> None:
         """See Monitor."""
 
     def epoch(self, figures: Epoch) -> None:
@@ -60,7 +64,9 @@ class Lines:
         # soft_wrap: a path that is cut into lines is no path.
         self._console.print(line, soft_wrap=True)
 
-    def step(self, *, epoch: int, loss: float, accuracy: float, num_images: int) -> None:
+    def steps(
+        self, *, epoch: int, loss: float, accuracy: float, num_images: int, num_steps: int
+    ) -> None:
         """See Monitor."""
 
     def epoch(self, figures: Epoch) -> None:
@@ -108,13 +114,15 @@ class Bar:
         """See Monitor."""
         self._lines.print(line)
 
-    def step(self, *, epoch: int, loss: float, accuracy: float, num_images: int) -> None:
+    def steps(
+        self, *, epoch: int, loss: float, accuracy: float, num_images: int, num_steps: int
+    ) -> None:
         """See Monitor."""
         now = time.monotonic()
         rate, self._last = num_images / max(now - self._last, 1e-9), now
         self._progress.update(
             self._task,
-            advance=1,
+            advance=num_steps,
             epoch=f"{epoch}/{self._num_epochs}",
             figures=f"loss {loss:.4f}  accuracy {accuracy:5.2f} %  {rate:,.0f} images/s",
         )

@@ -94,9 +94,14 @@ def dropout_mask(seed: int, epoch: int, step: int, num_rows: int, num_features: 
     One bit a feature; row r begins at word r * num_features / 64, so a shard of the batch can make
     its own rows. `num_features` is a multiple of 64. Shape (num_rows, num_features), bool.
     """
+    packed = dropout_bits(seed, epoch, step, num_rows, num_features)
+    return np.unpackbits(packed, axis=1, bitorder="little").view(bool)
+
+
+def dropout_bits(seed: int, epoch: int, step: int, num_rows: int, num_features: int) -> np.ndarray:
+    """Return `dropout_mask` as bits, the lowest first. Shape (rows, num_features / 8), uint8."""
     words = raw(seed, Purpose.DROPOUT, epoch, step, num_rows * num_features // 64)
-    bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
-    return bits.view(bool).reshape(num_rows, num_features)
+    return words.astype("<u8").view(np.uint8).reshape(num_rows, num_features // 8)
 
 
 def fingerprint(seed: int, samples: np.ndarray, num_canonical: int, batch_size: int) -> str:

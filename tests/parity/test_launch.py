@@ -128,6 +128,8 @@ def test_a_resumed_run_may_change_where_it_computes(begun, flags, field, value):
 class Idle:
     """A trainer that learns nothing."""
 
+    holds_images = False
+
     def environment(self):
         return {"framework": "torch"}
 

@@ -19,6 +19,7 @@ from parity.architecture import BUFFERS, NUM_CLASSES, PARAMETERS
 from parity.config import TrainConfig
 from parity.data import pipeline
 from parity.data.dataset import Dataset, Split, canonical
+from parity.data.pipeline import Batch
 from parity.errors import RunFailed, UserError
 from parity.optimizers import STEP, slot_name
 from parity.runs import RunRecord
@@ -37,6 +38,8 @@ class Killed(BaseException):
 
 class FakeTrainer:
     """Updates that depend on every part of the state and of the batch, and on nothing else."""
+
+    holds_images = False
 
     def __init__(self, *, before_step=None) -> None:
         self._before_step = before_step or (lambda trainer, kind, count: None)
@@ -397,6 +400,80 @@ def test_a_full_disk_says_how_many_epochs_are_kept(disk, tmp_path):
     with pytest.raises(RunFailed, match="It still holds 1 finished epochs"):
         go(tmp_path / "run")
     assert len(runs.read_record(tmp_path / "run").epochs) == 1
+
+
+class OnDevice(FakeTrainer):
+    """The same updates, of batches that it makes itself."""
+
+    holds_images = True
+
+    def place(self, dataset):
+        self._dataset = dataset
+
+    def _batches(self, split, draws):
+        pixels, labels = (getattr(self._dataset, f"{split}_{n}") for n in ("images", "labels"))
+        table = pipeline.lookup_table(self._dataset)
+        for step, chosen in enumerate(draws.chosen):
+            crops, keep = pixels[chosen], None
+            if draws.keep_bits is not None:
+                crops = pipeline.crop(crops, draws.offsets[step], draws.flips[step])
+                keep = np.unpackbits(draws.keep_bits[step], axis=1, bitorder="little") > 0
+            yield Batch(pipeline.normalise(crops, table), labels[chosen].astype(np.int32), keep)
+
+    def train_steps(self, draws):
+        outputs = [FakeTrainer.train_step(self, batch) for batch in self._batches("train", draws)]
+        return Output(*map(np.stack, zip(*outputs, strict=True)))
+
+    def test_steps(self, draws):
+        outputs = [FakeTrainer.test_step(self, batch) for batch in self._batches("test", draws)]
+        return Output(*map(np.stack, zip(*outputs, strict=True)))
+
+    def train_step(self, batch):
+        raise AssertionError("the device takes its steps by the stretch")
+
+    test_step = train_step
+
+
+def test_a_run_whose_images_lie_on_the_device_is_the_run(tmp_path, whole):
+    assert essence(go(tmp_path / "run", OnDevice())) == essence(whole)
+
+
+def test_on_a_device_too_a_nan_loss_names_epoch_step_and_tensor(tmp_path):
+    class Diverging(OnDevice):
+        """Its fifth update's loss is NaN, and so is all that follows."""
+
+        def _output(self, batch):
+            loss, logits = super()._output(batch)
+            return Output(loss if self.tensors[STEP] < 4 else loss * np.nan, logits)
+
+        def train_step(self, batch):
+            if self.tensors[STEP] == 4:
+                raise NonFinite("output of conv2")
+            return FakeTrainer.train_step(self, batch)
+
+    folder = tmp_path / "run"
+    with pytest.raises(RunFailed, match=r"^output of conv2 is NaN .* in epoch 2, step 2\."):
+        go(folder, Diverging())
+    record = runs.read_record(folder)
+    assert (record.status, len(record.epochs)) == ("failed", 1)
+
+
+def test_the_articles_batches_come_from_the_host_on_a_device_too(tmp_path, whole):
+    class ArticlePipeline:
+        """Not our own, though its draws are."""
+
+        def __init__(self, seed):
+            own = pipeline.OwnPipeline(seed)
+            self.initial_weights, self.fingerprint = own.initial_weights, own.fingerprint
+            self.train_batches = own.train_batches
+
+    class Host(FakeTrainer):
+        holds_images = True
+
+    settings = replace(whole.config, out=tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    launch.run(Host(), settings, None, TORCH, "binary", ArticlePipeline(settings.seed))
+    assert essence(runs.read_record(tmp_path / "run")) == essence(whole)
 
 
 def test_a_nan_loss_names_epoch_step_and_tensor_and_keeps_what_was_before(tmp_path, whole):

@@ -52,7 +52,7 @@ def run(monitor: progress.Monitor, epochs, num_steps: int = 3) -> None:
     monitor.print("hello")
     for number in epochs:
         for _ in range(num_steps):
-            monitor.step(epoch=number, loss=2.0, accuracy=12.5, num_images=8)
+            monitor.steps(epoch=number, loss=2.0, accuracy=12.5, num_images=8, num_steps=1)
         monitor.epoch(figures(number))
     monitor.close()
 
