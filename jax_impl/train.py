@@ -3,6 +3,7 @@
 from parity import launch
 from parity.config import TrainConfig
 from parity.platforms import Platform
+from parity.replicas import Replicas
 from parity.trainer import Trainer
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
@@ -15,5 +16,18 @@ def make_trainer(config: TrainConfig, platform: Platform, threads: int) -> Train
     return trainer.Trainer(config, platform, threads)
 
 
+def make_replicas(config: TrainConfig, platform: Platform, threads: int) -> Replicas:
+    """Return the Trainer of all replicas; imports JAX, so the environment must be set before."""
+    from jax_impl import replicas
+
+    return replicas.Replicas(config, platform, threads)
+
+
 if __name__ == "__main__":
-    launch.main("jax", make_trainer, default_source="tfds", packages=PACKAGES)
+    launch.main(
+        "jax",
+        make_trainer,
+        default_source="tfds",
+        packages=PACKAGES,
+        make_replicas=make_replicas,
+    )

@@ -83,6 +83,10 @@ class TrainConfig:
     """article: torchvision's transforms in a DataLoader, PyTorch's generators and initial weights.
     There workers are processes, and do change the random stream. PyTorch only, no --resume."""
 
+    replicas: int = 1
+    """Train so many runs in one program, of the seeds from SEED on, each with a record of its own
+    in OUT/replica-seedN. JAX on a GPU or TPU only, no --resume."""
+
     preset: PresetName | None = None
     """What the article calls so: sets arithmetic, workers, autotune and deterministic."""
 
@@ -107,6 +111,7 @@ class TrainConfig:
             ("epochs", 1),
             ("seed", 0),
             ("workers", 0),
+            ("replicas", 1),
         ):
             value = getattr(self, name)
             if value is not None and value < minimum:
@@ -183,14 +188,15 @@ class TrainConfig:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain JSON values.
 
-        Without those that concern one process only, and without the preset, which the settings that
-        it stands for say already.
+        Without those that concern one process only (a replica is a run like any other), and without
+        the preset, which the settings that it stands for say already.
         """
         values = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in asdict(self).items()
         }
-        del values["resume"], values["quiet"], values["preset"]
+        for name in ("resume", "quiet", "replicas", "preset"):
+            del values[name]
         return values | {"exact_only": list(self.exact_only)}
 
     @classmethod

@@ -1,7 +1,7 @@
 """One pass over the images: by the step from the host, or by the stretch on the device."""
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -78,16 +78,21 @@ def train_pass(
             return trained
         # Nobody looked at a loss on the way. A second time, by the step, says where it began.
         trainer.load(before)
-    return collect(_train_by_step(trainer, dataset, config, epoch, pipeline), epoch, monitor)
+    return collect(train_by_step(trainer, dataset, config, epoch, pipeline), epoch, monitor)
 
 
 def test_pass(
     trainer: Trainer, dataset: Dataset, config: TrainConfig, pipeline: Pipeline
 ) -> Tested:
     """Evaluate the test images."""
-    losses, predictions = [], []
     test = _test_on_device if on_device(trainer, pipeline) else _test_by_step
-    for output in test(trainer, dataset, config.batch_size):
+    return tested(test(trainer, dataset, config.batch_size))
+
+
+def tested(outputs: Iterable[Output]) -> Tested:
+    """Return what an evaluation's steps yield together."""
+    losses, predictions = [], []
+    for output in outputs:
         losses.append(output.loss.reshape(-1))
         predictions.append(output.logits.argmax(-1).astype(np.uint8).reshape(-1))
     return Tested(
@@ -122,9 +127,10 @@ def collect(outputs: Generator[Labelled], epoch: int, monitor: Monitor) -> Train
     return Trained(np.concatenate(losses), num_correct)
 
 
-def _train_by_step(
+def train_by_step(
     trainer: Trainer, dataset: Dataset, config: TrainConfig, epoch: int, pipeline: Pipeline
 ) -> Generator[Labelled]:
+    """Yield an epoch's steps from batches of the host."""
     batches = prefetch(
         pipeline.train_batches(
             dataset, epoch=epoch, batch_size=config.batch_size, workers=config.workers

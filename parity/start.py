@@ -35,6 +35,7 @@ def prepare(
     environment: Mapping[str, Any],
     default_source: DataSource,
     pipeline: Pipeline,
+    dataset: Dataset | None = None,
 ) -> Start:
     """Load what the configuration names and, if a run is resumed, check that it is the run's own.
 
@@ -44,12 +45,13 @@ def prepare(
         environment: What this process runs on, by `platforms.fingerprint` and the trainer.
         default_source: Reader of CIFAR-10 where the configuration names none.
         pipeline: Makes initial weights and streams.
+        dataset: What the configuration names, if it is loaded already.
 
     Raises:
         UserError: If something is missing, does not fit, or is not what the run was begun with.
     """
     assert config.out is not None
-    dataset = load(config, default_source)
+    dataset = dataset or load(config, default_source)
     first = (
         weights.load_simple_cnn(config.init_weights)
         if config.init_weights

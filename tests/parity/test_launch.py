@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import launch, platforms, runs, weights
+from parity import folders, launch, platforms, runs, weights
 from parity.architecture import NUM_CLASSES, initial_weights
 from parity.config import TrainConfig
 from parity.errors import UserError
@@ -207,7 +207,7 @@ def test_a_run_without_out_gets_a_folder_of_its_own(command, tmp_path, monkeypat
         def now(cls, tz=None):
             return cls(2026, 11, 30, 12, 0, 5)
 
-    monkeypatch.setattr(launch, "datetime", Noon)
+    monkeypatch.setattr(folders, "datetime", Noon)
     for _ in range(3):  # three runs within one second
         assert command(*SMALL, "--epochs", "1", "--quiet") == (0, "", "")
     name = "torch-cpu-digits-float32-adam-seed42-20261130-120005"
@@ -217,9 +217,40 @@ def test_a_run_without_out_gets_a_folder_of_its_own(command, tmp_path, monkeypat
         assert runs.read_record(path).status == "finished"
 
 
+def test_replicas_are_refused_where_the_framework_has_none(command):
+    status, out, error = command(*SMALL, "--replicas", "2")
+    assert (status, out) == (2, "")
+    assert re.search(r"jax\.vmap, which torch_impl has not\. Leave it out, or use jax_impl", error)
+
+
+@pytest.mark.parametrize("name", ["cpu", "cpu:avx2"])
+def test_replicas_are_refused_on_a_cpu_with_the_reason(name):
+    platform = platforms.parse(name, "jax")
+    with pytest.raises(UserError, match=r"does not pay on a CPU.* 2\.5 times .* --device gpu"):
+        launch.check_replicas("jax", lambda *_: pytest.fail("made"), platform, None)
+    launch.check_replicas("jax", lambda *_: pytest.fail("made"), Platform("gpu"), None)
+
+
+def test_replicas_are_refused_in_a_run_to_be_gone_on_with(begun):
+    config, earlier = launch.parse("jax", ["--resume", str(begun.path), "--replicas", "2"])
+    assert config.replicas == 2
+    with pytest.raises(UserError, match=r"is one of its own.*Leave --replicas out"):
+        launch.check_replicas("jax", lambda *_: pytest.fail("made"), Platform("gpu"), earlier)
+
+
+def test_a_mistake_leaves_no_folder_of_replicas(tmp_path):
+    def make():
+        raise UserError("no such device")
+
+    config = TrainConfig(replicas=2, out=tmp_path / "out", dataset="digits")
+    with pytest.raises(UserError, match="no such device"):
+        launch.run_replicas(make, config, {"framework": "jax", "platform": "gpu"}, "binary")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_name_holds_no_colon():
     config = TrainConfig(device="cpu:avx2")
-    name = launch.default_folder("jax", config, Platform("cpu", level="avx2")).name
+    name = folders.default_folder("jax", config, Platform("cpu", level="avx2")).name
     assert name.startswith("jax-cpu-avx2-cifar10-float32-adam-seed42-")
 
 
