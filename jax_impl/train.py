@@ -11,15 +11,17 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax")
 
 def make_trainer(config: TrainConfig, platform: Platform, threads: int) -> Trainer:
     """Return the Trainer; imports JAX, so the environment must be set before."""
-    from jax_impl import trainer
+    from jax_impl import compilation_cache, trainer
 
+    compilation_cache.use(config)
     return trainer.Trainer(config, platform, threads)
 
 
 def make_replicas(config: TrainConfig, platform: Platform, threads: int) -> Replicas:
     """Return the Trainer of all replicas; imports JAX, so the environment must be set before."""
-    from jax_impl import replicas
+    from jax_impl import compilation_cache, replicas
 
+    compilation_cache.use(config)
     return replicas.Replicas(config, platform, threads)
 
 

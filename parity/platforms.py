@@ -156,6 +156,12 @@ def _cpuinfo(key: str) -> str:
     return found.group(1) if found else ""
 
 
+def processor() -> dict[str, str]:
+    """Return what a compiler sees of the processor, by Linux's names; "" where that is unknown."""
+    keys = ("vendor_id", "cpu family", "model", "model name", "flags")
+    return {key: _cpuinfo(key) for key in keys} | {"machine": host.machine()}
+
+
 def cpu_flags() -> frozenset[str] | None:
     """Return what the processor offers, by Linux's names; None where that is unknown."""
     return frozenset(_cpuinfo("flags").split()) or None
