@@ -1,1 +1,1 @@
-"""Speed, as ratios of cases that were measured interleaved in one process."""
+"""Speed: every case timed in turns with the others by one ruler, ratios as the result."""

@@ -1,53 +1,137 @@
-"""One case of a benchmark in its own process: it does a step when asked, and says how long it took.
+"""One case in its own process: it does a turn of its work when asked, and says what it measured.
 
-    python -m benchmarks.worker '{"framework": "torch", "config": {"arithmetic": "exact"}}'
+    python -m benchmarks.worker '{"work": "steps", "subject": "ours", "framework": "torch", ...}'
 
-reads a line, does a training step, writes its wall time in milliseconds, and so on: whoever starts
-several of these interleaves them. The first line it writes is JSON: what the case runs on.
+writes a line of JSON when it is warm (what it runs on); then reads a line, does a turn, writes its
+figures as JSON, and so on until its input ends. See benchmarks.ruler.
 """
 
 import importlib
 import json
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from itertools import repeat
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
 
-from parity import platforms
-from parity.architecture import initial_weights
+from benchmarks import width
 from parity.config import TrainConfig
-from parity.data import digits
-from parity.data.pipeline import train_batches
-from parity.optimizers import initial_state
+
+WARM_UP_STEPS = 3
+"""The first one compiles; the next ones fill caches and settle threads."""
+
+FEW_RUNS = 18
+"""The warm-up of a comparison: one of each kind."""
 
 
-def main(framework: platforms.Framework, values: dict[str, object], *, tf32: bool) -> None:
-    """Serve steps of one training run on digits, whose images have CIFAR-10's size.
+class Subject(Protocol):
+    """What is timed: one of ours, or a peer."""
+
+    def environment(self) -> dict[str, Any]:
+        """Return what it runs on, as JSON values."""
+        ...
+
+    def batches(self) -> Any:
+        """Return an iterator over an epoch's training batches."""
+        ...
+
+    def train_step(self, batch: Any) -> None:
+        """Do an update; return when the loss is on the host."""
+        ...
+
+    def epochs(self, report: Callable[[float, float], None]) -> None:
+        """Train and evaluate epoch after epoch, and report the seconds of both."""
+        ...
+
+
+def make_subject(request: dict[str, Any]) -> Subject:
+    """Return what a request names.
 
     Args:
-        framework: jax or torch.
-        values: Of the configuration.
-        tf32: Let products be rounded to TF32, as the frameworks offer it.
+        request: subject (ours, article_way, plain_jax), framework, config (of a TrainConfig); also
+            tf32 (let products be rounded) and width (of the network).
     """
-    config = TrainConfig.from_json({"dataset": "digits", **values})
-    threads = config.threads or platforms.available_threads()
-    trainer = importlib.import_module(f"{framework}_impl.trainer").Trainer(
-        config, platforms.parse(config.device, framework), threads
-    )
-    if tf32:
-        allow_tf32(framework)
-    first = initial_weights(config.seed)
-    trainer.load(first | initial_state(config.optimizer, first))
-    size = config.batch_size
-    batch = next(train_batches(digits.load(), seed=config.seed, epoch=1, batch_size=size))
-    for _ in range(3):  # compiles, fills caches
-        trainer.train_step(batch)
-    print(json.dumps(trainer.environment()), flush=True)
-    for _ in sys.stdin:
-        begin = time.perf_counter()
-        trainer.train_step(batch)  # returns when the loss is on the host
-        print(1e3 * (time.perf_counter() - begin), flush=True)
+    config = TrainConfig.from_json(request["config"])
+    if (factor := request.get("width", 1)) != 1:
+        width.widen(factor)
+    module = importlib.import_module(f"benchmarks.{request['subject']}")
+    subject = module.Subject(config, request["framework"])
+    if request.get("tf32"):
+        allow_tf32(request["framework"])
+    return subject
 
 
-def allow_tf32(framework: platforms.Framework) -> None:
+def answer(values: dict[str, Any]) -> None:
+    """Write a line, and wait until a turn is asked for; end where none ever will be."""
+    print(json.dumps(values), flush=True)
+    if not sys.stdin.readline():
+        sys.exit()
+
+
+def steps(request: dict[str, Any]) -> NoReturn:
+    """Time a batch, a step, and what the machine can do, in every turn."""
+    from benchmarks.rates import Rates
+
+    subject, config = make_subject(request), TrainConfig.from_json(request["config"])
+    batches = (batch for _ in repeat(None) for batch in subject.batches())
+    full = (batch for batch in batches if len(batch[0]) == config.batch_size)
+    dtype = "float64" if config.needs_float64 else "float32"
+    rates = Rates(request["framework"], dtype, config.device)
+    for _ in range(WARM_UP_STEPS):
+        subject.train_step(next(full))
+    wide = request.get("width", 1) != 1  # and then not what environment() tries out
+    answer({} if wide else subject.environment())
+    while True:
+        begin = time.thread_time()  # a batch costs the core that makes it, whoever waits
+        batch = next(full)
+        made = time.thread_time()
+        started = time.perf_counter()
+        subject.train_step(batch)
+        done = time.perf_counter()
+        figures = {"batch_ms": 1e3 * (made - begin), "step_ms": 1e3 * (done - started)}
+        answer(figures | rates.measure())
+
+
+def epochs(request: dict[str, Any]) -> None:
+    """Time epochs, data included, and the evaluation after each; the first one is warm-up."""
+    subject = make_subject(request)
+    warm = False
+
+    def report(train_s: float, test_s: float) -> None:
+        nonlocal warm
+        answer({"train_s": train_s, "test_s": test_s} if warm else subject.environment())
+        warm = True
+
+    subject.epochs(report)
+
+
+def comparing(request: dict[str, Any]) -> NoReturn:
+    """Time reading and comparing `runs` records, which are made up."""
+    from benchmarks.made_up_runs import write_runs
+    from parity.comparison import compare
+    from parity.results import read
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_runs(folder / "few", FEW_RUNS)
+        compare(read([folder / "few"]).results, threshold=70.0)
+        write_runs(folder / "all", request["runs"])
+        answer({})
+        while True:
+            begin = time.perf_counter()
+            results = read([folder / "all"]).results
+            was_read = time.perf_counter()
+            compare(results, threshold=70.0)
+            done = time.perf_counter()
+            answer({"read_s": was_read - begin, "compare_s": done - was_read})
+
+
+WORK = {"steps": steps, "epochs": epochs, "comparing": comparing}
+
+
+def allow_tf32(framework: str) -> None:
     """Let the framework round the operands of float32 products to 11 bits where it can."""
     module = importlib.import_module(framework)
     if framework == "torch":
@@ -57,5 +141,5 @@ def allow_tf32(framework: platforms.Framework) -> None:
 
 
 if __name__ == "__main__":
-    request = json.loads(sys.argv[1])
-    main(request["framework"], request["config"], tf32=request.get("tf32", False))
+    asked = json.loads(sys.argv[1])
+    WORK[asked["work"]](asked)
