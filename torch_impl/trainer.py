@@ -1,6 +1,7 @@
 """The training step, evaluation and state of SimpleCNN in PyTorch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from parity.errors import UserError
 from parity.optimizers import STEP
 from parity.platforms import Platform, nvidia_driver
 from parity.trainer import NonFinite, Output
-from torch_impl import engines, ops, resident, self_test
+from torch_impl import engines, graph, ops, resident, self_test
 from torch_impl.engines import ENGINES
+from torch_impl.graph import CapturedGradients
 from torch_impl.loss_scaling import LossScaler
 from torch_impl.model import SimpleCNN
 from torch_impl.optim import load_slots, make_optimizer, slots
@@ -81,6 +83,8 @@ class Trainer:
         torch.backends.cudnn.benchmark = config.autotune
         self._config = config
         self._device = select_device(platform)
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)  # whose streams a graph is captured from
         self._dtype = getattr(torch, config.dtype)
         exact = config.exact_operations
         known = arithmetic.this_machines(platform, capability(self._device))
@@ -100,6 +104,9 @@ class Trainer:
         self._optimizer = make_optimizer(
             config.optimizer, config.lr, self._model, exact="optimizer" in exact
         )
+        # Exact operations and a GradScaler look at values on the host.
+        self._captures = self._device.type == "cuda" and not exact and self._scaler is None
+        self._captured: dict[int, CapturedGradients] = {}
         self._num_steps = 0
         self.holds_images = self._device.type == "cuda"
         self._train_images: Images | None = None
@@ -164,15 +171,38 @@ class Trainer:
             logits = self._model(images, keep)
             return self._cross_entropy(logits, labels), logits
 
-    def _backward(self, loss: Tensor) -> None:
-        """Do the update."""
+    def _backward(self, loss: Tensor) -> bool:
+        """Do the update and return whether it was done: not if a scaled gradient is infinite."""
         self._optimizer.zero_grad()
         if self._scaler is not None:
-            self._num_steps += self._scaler.update(loss, self._optimizer)
-        else:
-            loss.backward()
+            return self._scaler.update(loss, self._optimizer)
+        loss.backward()
+        self._optimizer.step()
+        return True
+
+    def _gradients(self, draw: Draws) -> tuple[Tensor, Tensor]:
+        """See graph.Gradients."""
+        loss, logits = self._forward_on_device(draw)
+        self._optimizer.zero_grad()
+        loss.backward()
+        return loss.detach(), logits.detach().to(self._dtype)
+
+    def _forward_on_device(self, draw: Draws) -> tuple[Tensor, Tensor]:
+        assert self._train_images is not None
+        pixels, labels, keep = resident.batch(self._train_images, draw)
+        return self._forward(self._planes(pixels), labels, keep)
+
+    def _update(self, draw: Draws) -> tuple[Tensor, Tensor]:
+        """Do the update of a step whose images lie on the device; return loss and logits."""
+        captured = self._captured.get(len(draw.chosen))
+        if captured is not None:
+            loss, logits = captured(draw)
             self._optimizer.step()
             self._num_steps += 1
+            return loss, logits
+        loss, logits = self._forward_on_device(draw)
+        self._num_steps += self._backward(loss)
+        return loss.detach(), logits.detach().to(self._dtype)
 
     def train_step(self, batch: Batch) -> Output:
         """Do one update and return the loss and the logits that it was made from.
@@ -186,7 +216,7 @@ class Trainer:
         loss, logits = self._forward(images, labels, keep)
         if not torch.isfinite(loss):
             raise NonFinite(self._first_nonfinite(images, keep))
-        self._backward(loss)
+        self._num_steps += self._backward(loss)
         logits = logits.detach().to(self._dtype)
         return Output(loss.detach().cpu().numpy(), logits.cpu().numpy())
 
@@ -201,33 +231,36 @@ class Trainer:
 
     def place(self, dataset: Dataset) -> None:
         """Lay the images on the device, for `train_steps` and `test_steps`."""
+        self._captured = {}  # which read the images before
         table, to = lookup_table(dataset), self._device
         self._train_images = resident.place(dataset.train_images, dataset.train_labels, table, to)
         self._test_images = resident.place(dataset.test_images, dataset.test_labels, table, to)
 
     def train_steps(self, draws: Draws) -> Output:
         """Do an update for each step; a loss that is NaN or infinite stops none of them."""
-        assert self._train_images is not None
         self._model.train()
+        steps = resident.steps(draws, self._device)
+        num_steps, size = draws.chosen.shape
         outputs = []
-        for draw in resident.steps(draws, self._device):
-            pixels, labels, keep = resident.batch(self._train_images, draw)
-            loss, logits = self._forward(self._planes(pixels), labels, keep)
-            self._backward(loss)
-            outputs.append((loss.detach(), logits.detach().to(self._dtype)))
-        return _on_host(outputs)
+        if self._captures and size not in self._captured and num_steps > graph.WARM_UP:
+            with graph.warming_up():
+                outputs += map(self._update, islice(steps, graph.WARM_UP))
+            params, like = self._model.parameters(), next(resident.steps(draws, self._device))
+            self._captured[size] = graph.CapturedGradients(self._gradients, params, like)
+        outputs += map(self._update, steps)
+        return _on_host(*zip(*outputs, strict=True))
 
     @torch.no_grad()
     def test_steps(self, draws: Draws) -> Output:
         """Return loss and logits of each step with running statistics and without dropout."""
         assert self._test_images is not None
         self._model.eval()
-        outputs = []
+        losses, logits = [], []
         for draw in resident.steps(draws, self._device):
             pixels, labels, keep = resident.batch(self._test_images, draw)
-            logits = self._model(self._planes(pixels), keep)
-            outputs.append((self._cross_entropy(logits, labels), logits))
-        return _on_host(outputs)
+            logits.append(self._model(self._planes(pixels), keep))
+            losses.append(self._cross_entropy(logits[-1], labels))
+        return _on_host(losses, logits)
 
     @torch.no_grad()
     def _first_nonfinite(self, images: Tensor, keep: Tensor | None) -> str:
@@ -246,7 +279,6 @@ class Trainer:
         return "loss"
 
 
-def _on_host(outputs: list[tuple[Tensor, Tensor]]) -> Output:
-    """Return the steps' losses and logits, which waits for the device, once."""
-    losses, logits = (torch.stack(tensors).cpu().numpy() for tensors in zip(*outputs, strict=True))
-    return Output(losses, logits)
+def _on_host(losses: Iterable[Tensor], logits: Iterable[Tensor]) -> Output:
+    """Return what the steps yield together, which waits for the device, once."""
+    return Output(*(torch.stack(list(t)).cpu().numpy() for t in (losses, logits)))
