@@ -206,7 +206,7 @@ def run(
 ) -> None:
     """Begin or resume the run, train it to the end and show how it goes."""
     pipeline = pipeline or OwnPipeline(config.seed)
-    dataset, record, state = prepare(config, earlier, environment, default_source, pipeline)
+    dataset, record, state, note = prepare(config, earlier, environment, default_source, pipeline)
     with writing(record.path):
         write_record(record)
     trainer.load(state)
@@ -216,7 +216,7 @@ def run(
         first_epoch=len(record.epochs) + 1,
         steps_per_epoch=-(-len(dataset.train_labels) // config.batch_size),
     )
-    announce(monitor, config, environment, dataset)
+    announce(monitor, config, environment, dataset, note)
     try:
         record = train(trainer, dataset, record, monitor, pipeline)
     except KeyboardInterrupt:
@@ -268,7 +268,7 @@ def run_replicas(
             first_epoch=1,
             steps_per_epoch=-(-num_images // config.batch_size),
         )
-        announce(monitor, config, environment, starts[0].dataset)
+        announce(monitor, config, environment, starts[0].dataset, starts[0].note)
         monitor.print(f"{len(runs)} runs, seeds {seeds[0]} to {seeds[-1]}; figures are their means")
         try:
             replicas.train(trainer, starts, monitor)
@@ -286,11 +286,12 @@ def announce(
     config: TrainConfig,
     environment: Mapping[str, Any],
     dataset: Dataset,
+    note: str | None,
 ) -> None:
     """Show what is trained, on what."""
     shortfall = arithmetic.shortfall(config.arithmetic, environment.get("product_bits"))
-    if shortfall is not None:
-        monitor.print(f"note: {shortfall}")
+    for remark in filter(None, (shortfall, note)):
+        monitor.print(f"note: {remark}")
     exact = f" (exact: {commas.join(config.exact_only)})" if config.exact_only else ""
     monitor.print(
         f"{environment['framework']} on {environment['platform']}, {config.arithmetic}{exact}, "

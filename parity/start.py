@@ -27,6 +27,8 @@ class Start(NamedTuple):
     record: RunRecord
     state: weights.Weights
     """Weights, buffers and optimizer state by canonical name."""
+    note: str | None = None
+    """What the user should know of them."""
 
 
 def prepare(
@@ -69,17 +71,36 @@ def prepare(
         },
         path=config.out,
     )
-    cast = {n: a if a.dtype == np.int64 else a.astype(config.dtype) for n, a in first.items()}
+    cast = round_weights(first, config)
     if config.exact_operations:
         cast = {name: flush_subnormals(array) for name, array in cast.items()}
     state = cast | initial_state(config.optimizer, cast)
     if config.amp == "float16":
         state |= initial_scale()
-    return (
-        Start(dataset, record, state)
-        if earlier is None
-        else _resume(dataset, record, earlier, state)
-    )
+    if earlier is not None:
+        return _resume(dataset, record, earlier, state)
+    rounded = [name for name in first if (cast[name] != first[name]).any()]
+    of_all = f"{len(rounded)} of {len(first)} tensors of {config.init_weights}"
+    note = f"{of_all} are float64, and rounded to {config.dtype}" if rounded else None
+    return Start(dataset, record, state, note)
+
+
+def round_weights(first: weights.Weights, config: TrainConfig) -> weights.Weights:
+    """Return weights and buffers in the type that the run computes in.
+
+    Raises:
+        UserError: If a value of float64 is beyond float32; names the tensor.
+    """
+    cast = {}
+    for name, array in first.items():
+        with np.errstate(over="ignore"):
+            cast[name] = array if array.dtype == np.int64 else array.astype(config.dtype)
+        if not np.isfinite(cast[name]).all():
+            raise UserError(
+                f"{name} in {config.init_weights} holds {np.abs(array).max():.3g}, which "
+                f"{config.dtype} has not. Use --arithmetic float64, or weights within its range."
+            )
+    return cast
 
 
 def _resume(

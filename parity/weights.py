@@ -25,6 +25,10 @@ from parity.files import write_atomically
 
 Weights = dict[str, np.ndarray]
 
+MAX_BATCHES_TRACKED = 2**30
+"""BatchNorm's count of batches that a run may begin with. JAX counts in int32, PyTorch in int64:
+so many batches more still fit into both."""
+
 
 def digest(tensors: Mapping[str, np.ndarray]) -> str:
     """Return the SHA-256 over names, types, shapes and bytes, whatever the order of the tensors."""
@@ -71,10 +75,10 @@ def load(path: Path) -> tuple[Weights, dict[str, str]]:
 
 
 def check(weights: Mapping[str, np.ndarray], source: str) -> None:
-    """Check that `weights` are SimpleCNN's: all names, every shape, floating point, finite.
+    """Check that `weights` are SimpleCNN's: all names, every shape, and values that can be.
 
     Raises:
-        UserError: Names the first tensor that does not fit, and both shapes.
+        UserError: Names the first tensor that does not fit, and what it should be.
     """
     expected = PARAMETERS | BUFFERS
     for name, tensor in expected.items():
@@ -98,6 +102,16 @@ def check(weights: Mapping[str, np.ndarray], source: str) -> None:
         if not np.isfinite(array).all():
             raise UserError(
                 f"{name} in {source} holds NaN or infinity. Start from weights that are finite."
+            )
+        if name.endswith("running_var") and (array < 0).any():
+            raise UserError(
+                f"{name} in {source} holds {array.min():.6g}, and no variance is negative. "
+                "Give the weights of a network that was trained."
+            )
+        if name.endswith("num_batches_tracked") and not 0 <= array <= MAX_BATCHES_TRACKED:
+            raise UserError(
+                f"{name} in {source} is {array}, but must be from 0 to {MAX_BATCHES_TRACKED:,}, "
+                "because JAX counts in 32 bits. Set it to 0: no result depends on it."
             )
     for name in weights:
         if name not in expected:

@@ -74,11 +74,28 @@ def test_a_weights_file_that_does_not_fit_is_told_the_first_tensor_and_both_shap
         ({"fc2.bias": np.full(10, np.nan, np.float32)}, r"fc2\.bias.*NaN"),
         ({"fc2.bias": np.zeros(10, np.float16)}, r"fc2\.bias is float16"),
         ({"fc3.bias": np.zeros(3, np.float32)}, r"fc3\.bias of shape \(3,\)"),
+        (
+            {"bn2.running_var": np.full(64, -0.5, np.float32)},
+            r"bn2\.running_var in a file holds -0\.5, and no variance is negative",
+        ),
+        (
+            {"bn1.num_batches_tracked": np.array(2**31 - 1)},
+            r"bn1\.num_batches_tracked in a file is 2147483647, but must be from 0 to 1,073,",
+        ),
+        ({"bn1.num_batches_tracked": np.array(-1)}, r"num_batches_tracked in a file is -1, but"),
     ],
 )
 def test_weights_that_are_none_of_ours_are_refused(change, message):
     with pytest.raises(UserError, match=message):
         weights.check(initial_weights(1) | change, "a file")
+
+
+def test_weights_at_the_limits_are_accepted():
+    limits = {
+        "bn1.running_var": np.zeros(32, np.float32),
+        "bn1.num_batches_tracked": np.array(weights.MAX_BATCHES_TRACKED),
+    }
+    weights.check(initial_weights(1) | limits, "a file")
 
 
 def test_a_missing_tensor_is_named():
