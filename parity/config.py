@@ -14,6 +14,9 @@ OptimizerName = Literal["adam", "rmsprop", "sgd"]
 PipelineName = Literal["own", "article"]
 EngineName = Literal["float64", "int8"]
 
+FLOAT32_NORMAL = (2.0**-126, 2.0**128 - 2.0**104)
+"""The smallest and the largest positive normal number. Source: IEEE 754."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -140,6 +143,12 @@ class TrainConfig:
             raise UserError(f"--seed is {self.seed}, but must be below 2**63.")
         if not 0 < self.lr < float("inf"):
             raise UserError(f"--lr is {self.lr}, but must be a positive finite number.")
+        low, high = FLOAT32_NORMAL
+        if self.dtype == "float32" and not low <= self.lr <= high:
+            raise UserError(
+                f"--lr is {self.lr}, which float32 cannot hold: it ranges from {low:.3g} to "
+                f"{high:.3g}. Choose another, or --arithmetic float64."
+            )
 
     def _check_exact_only(self) -> None:
         names = self.exact_only

@@ -47,7 +47,8 @@ def train(
         try:
             trained = train_pass(trainer, dataset, record.config, epoch, monitor, pipeline, state)
         except StepFailed as error:
-            fail(record, epoch, error.step, error.tensor)
+            updated = (epoch, error.step) > (1, 1)
+            fail(record, epoch, error.step, error.tensor, updated=updated)
         middle = time.perf_counter()
         tested = test_pass(trainer, dataset, record.config, pipeline)
         seconds = middle - begin, time.perf_counter() - middle
@@ -138,15 +139,21 @@ def _finish(
     return record
 
 
-def fail(record: RunRecord, epoch: int, step: int, tensor: str) -> NoReturn:
-    """Mark the run as failed and stop it.
+def fail(
+    record: RunRecord, epoch: int, step: int, tensor: str, *, updated: bool = True
+) -> NoReturn:
+    """Mark the run as failed and stop it; `updated` says whether it changed any weight before.
 
     Raises:
         RunFailed: Always.
     """
+    place, remedy = f"epoch {epoch}, step {step}", "a smaller --lr"
+    if not updated:
+        place, remedy = f"{place}, before any update", "other initial weights"
+    if record.config.dtype == "float32":
+        remedy += ", or --arithmetic float64"
     message = (
-        f"{tensor} is NaN or infinite in epoch {epoch}, step {step}. "
-        f"Try a smaller --lr, or --arithmetic float64; {record.path} keeps "
+        f"{tensor} is NaN or infinite in {place}. Try {remedy}; {record.path} keeps "
         f"the {len(record.epochs)} epochs before."
     )
     failure = {"message": message, "epoch": epoch, "step": step, "tensor": tensor}

@@ -145,8 +145,11 @@ def _fail(
     try:
         collect(steps, epoch, Silent())
     except StepFailed as error:
-        fail(record, epoch, error.step, error.tensor)
-    fail(record, epoch, step, "loss")
+        step = error.step
+        tensor = error.tensor
+    else:
+        tensor = "loss"
+    fail(record, epoch, step, tensor, updated=(epoch, step) > (1, 1))
 
 
 def _mean(figures: Sequence[Epoch]) -> Epoch:

@@ -3,11 +3,12 @@ import json
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.config import DatasetName, DataSource, OptimizerName, TrainConfig
+from parity.config import FLOAT32_NORMAL, DatasetName, DataSource, OptimizerName, TrainConfig
 from parity.errors import UserError
 from parity.exact.operations import OPERATIONS
 
@@ -22,7 +23,7 @@ fields = dict(
     train_size=st.none() | counts,
     test_size=st.none() | counts,
     optimizer=st.sampled_from(get_args(OptimizerName)),
-    lr=st.floats(0, exclude_min=True, allow_infinity=False),
+    lr=st.floats(*FLOAT32_NORMAL),
     batch_size=counts,
     epochs=counts,
     seed=st.integers(0, 2**63 - 1),
@@ -74,6 +75,9 @@ def test_the_defaults_are_the_articles():
         ("lr", -1e-3, "--lr is -0.001, but must be"),
         ("lr", float("nan"), "--lr is nan, but must be"),
         ("lr", float("inf"), "--lr is inf, but must be"),
+        ("lr", 1e-50, "--lr is 1e-50, which float32 cannot hold: it ranges from 1.18e-38 to 3.4e"),
+        ("lr", 1e-40, "--lr is 1e-40, which float32 cannot hold"),
+        ("lr", 1e39, r"--lr is 1e\+39, which float32 cannot hold"),
         ("dataset", "mnist", "mnist.*cifar10.*digits"),
         ("data_source", "lmdb", "lmdb.*tfds.*torchvision.*binary"),
         ("optimizer", "lion", "lion.*adam.*rmsprop.*sgd"),
@@ -93,7 +97,11 @@ def test_a_value_out_of_range_is_refused_with_its_name_and_limit(field, value, m
 
 @pytest.mark.parametrize(
     "smallest",
-    [{"seed": 0}, {"seed": 2**63 - 1}, {"lr": 5e-324}, {"batch_size": 1}, {"epochs": 1}],
+    [
+        *({"seed": 0}, {"seed": 2**63 - 1}, {"batch_size": 1}, {"epochs": 1}),
+        *({"lr": float(getattr(np.finfo(np.float32), limit))} for limit in ("tiny", "max")),
+        {"lr": 5e-324, "arithmetic": "float64"},
+    ],
 )
 def test_the_limits_themselves_are_allowed(smallest):
     TrainConfig(**smallest)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from parity import launch, loop, runs, start, weights
-from parity.architecture import BUFFERS, NUM_CLASSES, PARAMETERS
+from parity.architecture import BUFFERS, NUM_CLASSES, PARAMETERS, initial_weights
 from parity.config import TrainConfig
 from parity.data import pipeline
 from parity.data.dataset import Dataset, Split, canonical
@@ -495,6 +495,45 @@ def test_a_nan_loss_names_epoch_step_and_tensor_and_keeps_what_was_before(tmp_pa
     }
     # What diverged in one framework or on one device may go on in another.
     assert essence(go_on(folder)) == essence(whole)
+
+
+def test_a_nan_loss_before_any_update_is_not_blamed_on_the_learning_rate(tmp_path):
+    def diverge(trainer, *place):
+        raise NonFinite("output of conv2")
+
+    message = r"epoch 1, step 1, before any update\. Try other initial weights{}; .* keeps the 0 ep"
+    for arithmetic, remedy in (("float32", ", or --arithmetic float64"), ("float64", "")):
+        trainer = FakeTrainer(before_step=diverge)
+        with pytest.raises(RunFailed, match=message.format(remedy)):
+            go(tmp_path / arithmetic, trainer, arithmetic=arithmetic)
+
+
+def doubled(tmp_path: Path, **changes: np.ndarray) -> Path:
+    """Return a file of initial weights in float64."""
+    tensors = {
+        name: array if array.dtype == np.int64 else array.astype(np.float64)
+        for name, array in initial_weights(1).items()
+    }
+    path = tmp_path / "double.safetensors"
+    weights.save(path, tensors | changes)
+    return path
+
+
+def test_float64_weights_that_are_rounded_are_told_of_once(tmp_path, capsys):
+    def told(path, **config):
+        go(tmp_path / f"run-{len(names(tmp_path))}", init_weights=path, quiet=False, **config)
+        return [line for line in capsys.readouterr().out.splitlines() if "note:" in line]
+
+    assert told(doubled(tmp_path)) == []  # every value is one of float32's, too
+    path = doubled(tmp_path, **{"fc2.bias": np.full(10, 0.1), "fc1.bias": np.full(256, 0.3)})
+    assert told(path) == [f"note: 2 of 25 tensors of {path} are float64, and rounded to float32"]
+    assert told(path, arithmetic="float64") == []
+
+
+def test_float64_weights_beyond_float32_are_refused_by_name(tmp_path):
+    path = doubled(tmp_path, **{"fc2.bias": np.full(10, -1e300)})
+    with pytest.raises(UserError, match=rf"fc2\.bias in {path} holds 1e\+300, which float32 has n"):
+        go(tmp_path / "run", init_weights=path)
 
 
 @pytest.mark.parametrize(
