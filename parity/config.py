@@ -158,13 +158,13 @@ class TrainConfig:
                     f"--exact-only {name!r} is no operation. Choose from {', '.join(OPERATIONS)}, "
                     "joined by commas."
                 )
-            if names.count(name) > 1:
-                raise UserError(f"--exact-only names {name} more than once. Name it once.")
         if names and self.arithmetic != "float32":
             raise UserError(
                 f"--exact-only makes some operations of float32 exact, and --arithmetic is "
                 f"{self.arithmetic}. Leave out one of the two."
             )
+        # It is a set: neither order nor repetition makes another run.
+        object.__setattr__(self, "exact_only", tuple(n for n in OPERATIONS if n in names))
 
     def _check_preset(self) -> None:
         for name, value in PRESETS[self.preset].items() if self.preset else ():

@@ -111,10 +111,11 @@ def parse(framework: Framework, arguments: list[str]) -> tuple[TrainConfig, RunR
     With --resume the recorded configuration takes the place of the defaults.
 
     Raises:
-        UserError: If the run cannot be resumed, or a flag contradicts its configuration.
+        UserError: If the run cannot be resumed, or a flag contradicts its configuration or itself.
     """
     import tyro
 
+    commas.refuse_repeats("--exact-only", arguments)
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--resume", type=Path)
     finder.add_argument("--preset")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from parity import arithmetic, platforms
+from parity import arithmetic, commas, platforms
 from parity.arithmetic import CAPABILITIES, Device
 from parity.config import TrainConfig
 from parity.errors import UserError
@@ -31,7 +31,7 @@ def why_not(
     except UserError as error:
         return str(error)
     elsewhere = Device(platform=platform, capability=CAPABILITIES.get(accelerator or ""))
-    return arithmetic.why_not(framework, _this(platform) if here else elsewhere, settings)
+    return arithmetic.why_not(framework, _this(platform) if here else elsewhere, _split(settings))
 
 
 @cache  # asks nvidia-smi
@@ -48,7 +48,10 @@ def configuration(settings: Mapping[str, Any]) -> TrainConfig:
     Raises:
         UserError: If a value makes no sense on any device.
     """
-    values = dict(settings)
-    if isinstance(names := values.get("exact_only"), str):
-        values["exact_only"] = names.split(",")
-    return TrainConfig.from_json(values)
+    return TrainConfig.from_json(_split(settings))
+
+
+def _split(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with names in place of names joined by commas."""
+    names = settings.get("exact_only")
+    return dict(settings) | ({"exact_only": commas.split(names)} if isinstance(names, str) else {})

@@ -64,6 +64,26 @@ def test_operations_are_joined_by_commas(typed):
     assert config == TrainConfig(exact_only=("dot", "softmax"), seed=3)
 
 
+def test_the_default_that_help_shows_for_operations_can_be_typed():
+    config, _ = launch.parse("jax", ["--exact-only", "none"])
+    assert config == TrainConfig()
+
+
+def test_operations_given_in_parts_are_refused():
+    with pytest.raises(UserError, match=r"--exact-only is given 2 times\. Give it once, the names"):
+        launch.parse("jax", ["--exact-only", "dot", "--exact_only=softmax"])
+
+
+@pytest.mark.parametrize("count", range(len(OPERATIONS) + 1))
+def test_a_resumed_run_may_be_given_its_own_operations_again(begun, tmp_path, count):
+    names = tuple(OPERATIONS)[:count]
+    config = replace(begun.config, exact_only=names, out=tmp_path)
+    runs.write_record(replace(begun, config=config, path=tmp_path))
+    typed = ",".join(reversed(names)) or "none"
+    resumed, _ = launch.parse("jax", ["--resume", str(tmp_path), "--exact-only", typed])
+    assert resumed == replace(config, resume=tmp_path)
+
+
 def test_operations_of_a_resumed_run_stay(begun):
     message = f"--exact-only is dot,softmax, but the run in {begun.path} has none."
     with pytest.raises(UserError, match=re.escape(message)):

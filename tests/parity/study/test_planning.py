@@ -204,3 +204,12 @@ def test_exact_operations_are_given_as_they_are_typed(tmp_path):
     (usual,) = plan(parse({"name": "x", "runs": [{}]}, "x"), Choices(on=("cpu",)), "local")[:1]
     words = arguments(usual, out=tmp_path, resume=False, threads=1, data_dir=None)
     assert "--exact-only" not in words
+
+
+def test_no_exact_operation_is_a_level_that_needs_no_float64():
+    design = parse({"name": "x", "runs": [{"exact_only": ["none", "dot"]}]}, "x")
+    none, dot = plan(design, Choices(frameworks=("jax",), on=("tpu",)), "ray")
+    assert none.config is not None
+    assert none.config.exact_only == ()
+    assert dot.reason is not None
+    assert "no IEEE float64" in dot.reason
