@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from parity.platforms import Framework, Platform, cpu_flags
+from parity.platforms import Framework, Kind, Platform, cpu_flags
 
 Arithmetic = Literal[
     "float32",
@@ -69,6 +69,13 @@ Guide, "Compute Capability 8.x"."""
 CAPABILITIES = {"K80": (3, 7), "P4": (6, 1), "P100": (6, 0), "V100": (7, 0), "T4": (7, 5)}
 """Compute capabilities before Ampere, by Ray's name of the accelerator. Source: NVIDIA's list of
 CUDA GPUs."""
+
+
+NO_FLOAT64: dict[Kind, str] = {
+    "tpu": "A TPU has no IEEE float64",
+    "mps": "Apple's mps has no float64",
+}
+"""Why a kind of platform can do neither float64 nor exact arithmetic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,12 +145,9 @@ def _low_precision(framework: Framework, device: Device, mode: Arithmetic) -> st
 
 
 def _float64(device: Device) -> str | None:
-    remedy = "Use --arithmetic float32 without --exact-only, or --device cpu."
-    if device.platform.kind == "tpu":
-        return f"A TPU has no IEEE float64. {remedy}"
-    if device.platform.kind == "mps":
-        return f"Apple's mps has no float64. {remedy}"
-    return None
+    if (reason := NO_FLOAT64.get(device.platform.kind)) is None:
+        return None
+    return f"{reason}. Use --arithmetic float32 without --exact-only, or --device cpu."
 
 
 def _tf32(device: Device) -> str | None:

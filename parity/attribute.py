@@ -3,8 +3,11 @@
 parity.attribution says what is measured, and what it can and cannot tell.
 """
 
+import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,7 +63,6 @@ def attribute(
     """
     # Not at the top: --help need not wait for NumPy.
     from parity import ladder
-    from parity.launch import begun_or_gone
     from parity.progress import duration
 
     sides = ladder.parse_sides(a, b)
@@ -76,6 +78,7 @@ def attribute(
         seed=seed,
     )
     settings = replace(settings, train_size=steps * batch_size)  # after the check of batch_size
+    ladder.check(sides, settings)
     begin = time.monotonic()
 
     def progress(number: int, num_runs: int, what: str) -> None:
@@ -84,20 +87,19 @@ def attribute(
         time_left = "" if left is None else f", {duration(left)} left"
         print(f"run {number} of {num_runs}: {what}{time_left}", file=sys.stderr, flush=True)
 
-    with TemporaryDirectory() as temporary:
-        folder = out or Path(temporary)
-        with begun_or_gone(folder):
-            refuse_used(folder)
-            heard = (lambda *_: None) if quiet else progress
-            attribution = ladder.climb(sides, settings, operations, folder, heard)
-    if out is not None:
-        write(out, attribution)
+    with TemporaryDirectory() as temporary, complete_or_empty(out or Path(temporary)) as folder:
+        heard = (lambda *_: None) if quiet else progress
+        attribution = ladder.climb(sides, settings, operations, folder, heard)
+        if out is not None:
+            write(out, attribution)
     show(attribution)
 
 
 def _check(operations: tuple[str, ...], steps: int) -> None:
     if steps < 1:
         raise UserError(f"--steps is {steps}, but must be at least 1.")
+    if not operations:
+        raise UserError(f"--operations is none. Choose from {', '.join(OPERATIONS)}.")
     for name in operations:
         if name not in OPERATIONS or operations.count(name) > 1:
             problem = "named more than once" if name in OPERATIONS else "no operation"
@@ -105,6 +107,26 @@ def _check(operations: tuple[str, ...], steps: int) -> None:
                 f"--operations: {name!r} is {problem}. Choose from {', '.join(OPERATIONS)}, joined "
                 "by commas."
             )
+
+
+@contextmanager
+def complete_or_empty(folder: Path) -> Iterator[Path]:
+    """Make a folder; if what is done in it fails, leave it as it was found, for the next try.
+
+    Raises:
+        UserError: If it cannot be made or written, or holds something.
+    """
+    from parity.launch import make_folder
+
+    made = not folder.exists()
+    make_folder(folder)
+    refuse_used(folder)
+    try:
+        yield folder
+    except BaseException:
+        for path in [folder] if made else list(folder.iterdir()):
+            shutil.rmtree(path, ignore_errors=True)
+        raise
 
 
 def refuse_used(folder: Path) -> None:
@@ -183,6 +205,7 @@ def _small(value: float) -> str:
 def main() -> None:
     """Run the command line."""
     with user_errors():
+        commas.refuse_repeats("--operations", sys.argv[1:])
         try:
             tyro.cli(attribute, prog="python -m parity.attribute", registry=commas.registry())
         except KeyboardInterrupt:

@@ -1,15 +1,18 @@
 """The ladder's runs: one process each, through the train commands, from equal streams."""
 
+import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parity import attribution, platforms
+from parity import arithmetic, attribution, platforms
 from parity.architecture import initial_weights
 from parity.attribution import Attribution, Rung
 from parity.config import TrainConfig
+from parity.data import cifar10, digits
 from parity.errors import RunFailed, UserError
 from parity.exact.operations import OPERATIONS
 from parity.flags import flags
@@ -61,6 +64,37 @@ def parse_sides(first: str, second: str) -> tuple[Side, Side]:
             "or platform: on an x86-64 processor, cpu:avx2 is another platform than cpu:sse4."
         )
     return sides
+
+
+def check(sides: tuple[Side, Side], settings: TrainConfig) -> None:
+    """Find, before the first run, what would end a later one.
+
+    Raises:
+        UserError: If a framework is missing, a platform cannot be exact, or there are not so many
+            cores or images.
+    """
+    platforms.threads(settings.threads)
+    for side in sides:
+        if importlib.util.find_spec(side.framework) is None:
+            raise UserError(
+                f"{side.framework} is not installed. Run `pip install '.[{side.framework}]'`."
+            )
+        if (reason := arithmetic.NO_FLOAT64.get(side.platform.kind)) is not None:
+            raise UserError(
+                f"{side.name} cannot be compared: {reason}, which exact operations need. "
+                "Compare CPUs or GPUs."
+            )
+    if settings.dataset == "digits" and settings.data_dir is not None:
+        raise UserError(
+            f"--data-dir is {settings.data_dir}, but digits come with scikit-learn. Leave it out, "
+            "or add --dataset cifar10."
+        )
+    num_images = {"digits": digits.NUM_TRAIN, "cifar10": cifar10.NUM_TRAIN}[settings.dataset]
+    if (settings.train_size or 0) > num_images:
+        raise UserError(
+            f"--steps times --batch-size is {settings.train_size:,}, but {settings.dataset} has "
+            f"{num_images:,} training images. Ask for fewer steps or a smaller batch."
+        )
 
 
 def climb(
@@ -142,15 +176,20 @@ def run(side: Side, settings: TrainConfig, arguments: Sequence[str], out: Path) 
     named = flags({name: values[name] for name in _PASSED_ON})
     command = [sys.executable, "-m", f"{side.framework}_impl.train", *named, *arguments, "--quiet"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode == 2:
+        raise UserError(f"{side.name}: python -m {command[2]} says: {_said(process.stderr)}")
     if process.returncode:
-        lines = process.stderr.strip().splitlines() or [f"status {process.returncode}"]
-        kind, _, message = lines[-1].partition(": ")
-        if (process.returncode, kind) == (2, "error"):
-            if "--train-size" in message:
-                message += " Here --train-size is --steps times --batch-size."
-            raise UserError(f"{side.name} cannot be compared: {message}")
-        raise RunFailed(f"{side.name}, {' '.join(arguments)}: {lines[-1]}")
+        said = _said(process.stderr) or f"it ended with status {process.returncode}"
+        raise RunFailed(f"{side.name}, {' '.join(arguments) or settings.arithmetic}: {said}")
     return read_record(out)
+
+
+def _said(stderr: str) -> str:
+    """Return a command's whole message without the warnings before it; of a traceback, its end."""
+    if found := re.search("^(?:error|failed): ", stderr, re.MULTILINE):
+        return stderr[found.end() :].strip()
+    lines = stderr.strip().splitlines()
+    return "\n".join(lines[-1:] if "Traceback (most recent call last):" in lines else lines)
 
 
 _PASSED_ON = (

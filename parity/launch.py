@@ -67,12 +67,7 @@ def main(
                 print(f"{earlier.path} is finished: {len(earlier.epochs)} epochs. Nothing to do.")
             return
         platform = platforms.parse(config.device, framework)
-        threads = config.threads or platforms.available_threads()
-        if threads > platforms.available_threads():
-            raise UserError(
-                f"--threads is {threads}, but this process has {platforms.available_threads()} "
-                "cores. Ask for no more, or threads would wait for each other."
-            )
+        threads = platforms.threads(config.threads)
         make_pipeline = OwnPipeline
         if config.pipeline == "article":
             check_article_pipeline(framework, make_article_pipeline, earlier)

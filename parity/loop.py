@@ -152,10 +152,10 @@ def fail(
         place, remedy = f"{place}, before any update", "other initial weights"
     if record.config.dtype == "float32":
         remedy += ", or --arithmetic float64"
-    message = (
-        f"{tensor} is NaN or infinite in {place}. Try {remedy}; {record.path} keeps "
-        f"the {len(record.epochs)} epochs before."
-    )
+    message = f"{tensor} is NaN or infinite in {place}. Try {remedy}"
+    if record.epochs:
+        message += f"; {record.path} keeps the {len(record.epochs)} epochs before"
+    message += "."
     failure = {"message": message, "epoch": epoch, "step": step, "tensor": tensor}
     with _keeping(record):
         runs.write_record(replace(record, status="failed", failure=failure))

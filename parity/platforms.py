@@ -180,6 +180,21 @@ def available_threads() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
+def threads(asked: int | None) -> int:
+    """Return the number of threads that a framework gets; None asks for one a core.
+
+    Raises:
+        UserError: If there are not so many cores.
+    """
+    cores = available_threads()
+    if asked is not None and asked > cores:
+        raise UserError(
+            f"--threads is {asked}, but this process has {cores} cores. "
+            "Ask for no more, or threads would wait for each other."
+        )
+    return asked or cores
+
+
 @dataclass(frozen=True)
 class Kernels:
     """Which kernels a GPU may take: what must be said before a framework loads."""

@@ -17,6 +17,7 @@ TRAIN_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST_FILE = "test_batch.bin"
 
 RECORDS_PER_FILE = 10_000
+NUM_TRAIN = 50_000
 _RECORD_BYTES = 1 + 3 * 32 * 32
 _MAX_BLANK_IMAGES = 3
 """One value all over, in a file. CIFAR-10 has none; a hole in a download makes runs of them."""

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from parity import attribute, ladder, runs
-from parity.errors import UserError
+from parity.errors import RunFailed, UserError
 from parity.exact.operations import OPERATIONS
 
 CPUS = "torch:cpu", "torch:cpu:sse4"
@@ -71,8 +71,27 @@ MISTAKES = {
     ),
     "too many images": (
         ("torch:cpu", "jax:cpu", "--steps", "1000", "--out", "{place}/new"),
-        "torch:cpu cannot be compared: --train-size is 32,000, but digits has 1,437 .*"
-        r"--train-size is --steps times --batch-size\.",
+        "--steps times --batch-size is 32,000, but digits has 1,437 training images. Ask for few",
+    ),
+    "too many threads": (
+        ("torch:cpu", "jax:cpu", "--threads", "10000"),
+        r"--threads is 10000, but this process has \d+ cores",
+    ),
+    "a folder of digits": (
+        ("torch:cpu", "jax:cpu", "--data-dir", "{place}"),
+        "--data-dir is {place}, but digits come with scikit-learn. Leave it out",
+    ),
+    "no float64": (
+        ("torch:cpu", "jax:tpu"),
+        "jax:tpu cannot be compared: A TPU has no IEEE float64, which exact operations need",
+    ),
+    "no operation": (
+        ("torch:cpu", "jax:cpu", "--operations", "none"),
+        "--operations is none. Choose from dot, batchnorm",
+    ),
+    "operations in parts": (
+        ("torch:cpu", "jax:cpu", "--operations", "dot", "--operations", "softmax"),
+        "--operations is given 2 times. Give it once, the names joined by commas",
     ),
     "one side only": (("jax:cpu",), "required"),
 }
@@ -81,6 +100,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_clear_message_and_status_2(mistake, monkeypatch, tmp_path, capsys):
     (tmp_path / "file").touch()  # so that the folder is in use
+    monkeypatch.setattr(ladder, "run", lambda *_: pytest.fail("found only by a run"))
     arguments, message = MISTAKES[mistake]
     typed = [argument.format(place=tmp_path) for argument in arguments]
     monkeypatch.setattr(sys, "argv", ["attribute", *typed])
@@ -92,6 +112,27 @@ def test_a_mistake_is_one_clear_message_and_status_2(mistake, monkeypatch, tmp_p
     text = " ".join(re.sub("[│─╭╮╰╯]", " ", err).split())
     assert re.search(message.replace("{place}", str(tmp_path)), text), text
     assert [path.name for path in tmp_path.iterdir()] == ["file"]  # as it was
+
+
+@pytest.mark.parametrize("error", [UserError("no GPU"), RunFailed("NaN"), KeyboardInterrupt()])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_ladder_that_fails_leaves_the_folder_to_the_next_try(tmp_path, monkeypatch, error, there):
+    out = tmp_path / "result"
+    if there:
+        out.mkdir()
+
+    def run(side, settings, arguments, folder):
+        folder.mkdir(parents=True)
+        raise error
+
+    monkeypatch.setattr(ladder, "run", run)
+    monkeypatch.setattr(sys, "argv", ["attribute", "torch:cpu", "jax:cpu", "--out", str(out)])
+    for _ in range(2):
+        with pytest.raises(SystemExit) as ended:
+            attribute.main()
+        assert ended.value.code == {UserError: 2, RunFailed: 1}.get(type(error), 130)
+        assert out.exists() == there
+        assert list(tmp_path.rglob("*")) == [out] * there
 
 
 def test_help_names_every_option_and_is_fast():

@@ -126,6 +126,12 @@ def test_without_a_difference_there_is_no_more_to_run(climbed):
     assert (result.alone, result.nothing) == ((), None)
 
 
+TRACEBACK = """Traceback (most recent call last):
+  File "train.py", line 1, in <module>
+ValueError: our mistake
+"""
+
+
 @pytest.mark.parametrize(
     ("status", "stderr", "error", "message"),
     [
@@ -133,16 +139,34 @@ def test_without_a_difference_there_is_no_more_to_run(climbed):
             2,
             "error: torch is not installed. Run `pip install '.[torch]'`.\n",
             UserError,
-            r"torch:cpu cannot be compared: torch is not installed\. Run `pip install",
+            "^torch:cpu: python -m torch_impl.train says: torch is not installed. Run `pip install",
         ),
         (
             2,
             "Warning: old\nerror: PyTorch sees no gpu:0 on this machine, only cpu.\n",
             UserError,
-            "torch:cpu cannot be compared: PyTorch sees no gpu:0 on this machine, only cpu",
+            r"torch_impl\.train says: PyTorch sees no gpu:0 on this machine, only cpu\.$",
         ),
-        (1, "failed: fc1.weight is NaN\n", RunFailed, "torch:cpu, .*failed: fc1.weight is NaN"),
-        (-9, "", RunFailed, "torch:cpu, .*status -9"),
+        (
+            2,
+            "error: There is no CIFAR-10. It comes in two ways:\n  one\n  another\n",
+            UserError,
+            r"says: There is no CIFAR-10. It comes in two ways:\n  one\n  another$",
+        ),
+        (
+            2,
+            "╭ Parsing error ╮\n│ --lr: ten │\n",
+            UserError,
+            r"says: ╭ Parsing error ╮\n│ --lr: ten │$",
+        ),
+        (
+            1,
+            "failed: it is NaN.\nSo.\n",
+            RunFailed,
+            "^torch:cpu, --arithmetic exact: it is NaN.\nSo.$",
+        ),
+        (1, TRACEBACK, RunFailed, "^torch:cpu, --arithmetic exact: ValueError: our mistake$"),
+        (-9, "", RunFailed, "^torch:cpu, --arithmetic exact: it ended with status -9$"),
     ],
 )
 def test_a_run_that_ends_early_is_told_with_its_side(
