@@ -116,7 +116,7 @@ def complete_or_empty(folder: Path) -> Iterator[Path]:
     Raises:
         UserError: If it cannot be made or written, or holds something.
     """
-    from parity.launch import make_folder
+    from parity.folders import make_folder
 
     made = not folder.exists()
     make_folder(folder)

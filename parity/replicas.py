@@ -142,13 +142,11 @@ def _fail(
     trainer.load(before)
     pipeline = OwnPipeline(record.config.seed)
     steps = train_by_step(trainer, start.dataset, record.config, epoch, pipeline)
+    tensor = "loss"
     try:
         collect(steps, epoch, Silent())
     except StepFailed as error:
-        step = error.step
-        tensor = error.tensor
-    else:
-        tensor = "loss"
+        step, tensor = error.step, error.tensor
     fail(record, epoch, step, tensor, updated=(epoch, step) > (1, 1))
 
 
