@@ -1,7 +1,9 @@
 """The article's way, as a user writes it by hand: the peer that torch_impl is measured against.
 
 torchvision's transforms in a DataLoader, eager PyTorch, layers of torch.nn, and the loss fetched
-after each step. Written by us after the article's description; see shared notes in the README.
+after each step. None of it is the article's code.
+
+Source: the article "Cross-GPU Reproducibility", its description of network, data and training.
 """
 
 import time

@@ -41,7 +41,12 @@ def main(
     folder, date = Path(sys.argv[1]), sys.argv[2]
     measured = measure(read([folder]).results) | {"date": date}
     figures.write_text(json.dumps(measured, indent=1) + "\n")
+    put(render(measured, date), marks)
+
+
+def put(text: str, marks: tuple[str, str]) -> None:
+    """Put a table into the README, between its marks."""
     begin, end = marks
     head, rest = README.read_text().split(begin)
     _, tail = rest.split(end)
-    README.write_text(head + begin + render(measured, date) + end + tail)
+    README.write_text(head + begin + text + end + tail)

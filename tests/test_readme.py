@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from docs import exact_table, table
+from docs import exact_table, speed_table, table
 from docs.readme import README
 
 
-@pytest.mark.parametrize("made", [table, exact_table], ids=lambda made: made.__name__)
+@pytest.mark.parametrize("made", [table, exact_table, speed_table], ids=lambda made: made.__name__)
 def test_the_table_is_what_the_figures_say(made):
     figures = json.loads(made.FIGURES.read_text())
     shown = README.read_text().split(made.BEGIN)[1].split(made.END)[0]
