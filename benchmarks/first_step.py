@@ -12,7 +12,7 @@ from parity import progress
 
 
 class _First(progress.Silent):
-    def step(self, **_: object) -> None:
+    def steps(self, **_: object) -> None:
         print("first step", flush=True)
         os._exit(0)
 
