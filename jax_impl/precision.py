@@ -16,9 +16,13 @@ from parity.operands import FLOAT32_BITS, Products
 
 
 def set_precision(arithmetic: Arithmetic) -> None:
-    """Set what XLA may do to the operands of float32 products."""
+    """Set what XLA may do to operands of float32 products, and how JAX mixes types and ranks."""
     named = {"tf32": "tensorfloat32", "bf16": "bfloat16"}.get(arithmetic, "highest")
     jax.config.update("jax_default_matmul_precision", named)
+    # The defaults, which variables of the environment may have made stricter than this code is.
+    jax.config.update("jax_numpy_dtype_promotion", "standard")
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+    jax.config.update("jax_transfer_guard", "allow")
 
 
 def precision_in_force() -> dict[str, str]:

@@ -13,6 +13,7 @@ from parity.arithmetic import EMULATED, OPERAND_BITS
 from parity.config import TrainConfig
 from parity.errors import UserError
 from parity.mixed_precision import OUTPUTS, POLICY
+from parity.optimizers import initial_state
 from parity.platforms import Platform
 
 _CHOSEN = """
@@ -178,3 +179,17 @@ def test_the_last_of_xlas_flags_counts(monkeypatch, flags, deterministic, autotu
         "xla_autotune": autotune,
     }
     assert set(module.kernels_in_force(jax.devices()[0]).values()) == {None}
+
+
+@pytest.mark.parametrize("arithmetic", ["float32", "exact"])
+def test_settings_of_the_environment_stop_no_training(random_weights, random_batch, arithmetic):
+    strict = {
+        "jax_numpy_dtype_promotion": "strict",
+        "jax_numpy_rank_promotion": "raise",
+        "jax_transfer_guard": "disallow",
+    }
+    for name, value in strict.items():
+        jax.config.update(name, value)
+    trainer = make_trainer(arithmetic=arithmetic)
+    trainer.load(random_weights(1, "float32") | initial_state("adam", random_weights(1, "float32")))
+    assert np.isfinite(trainer.train_step(random_batch(1)).loss)
