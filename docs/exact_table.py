@@ -10,13 +10,12 @@ import textwrap
 from itertools import product
 from typing import Any
 
-from docs.readme import HERE, NAMES, main, provenance
+from docs.readme import HERE, LEVELS, NAMES, check_comparable, main, provenance
 from parity.results import Result
 
 FIGURES = HERE / "exact.json"
 BEGIN, END = "<!-- table: docs/exact.json -->\n", "<!-- end of exact table -->"
 
-LEVELS = {"cpu:sse4": "SSE4", "cpu:avx2": "AVX2", "cpu:avx512": "AVX-512"}
 COLUMNS = {
     "float32, Adam": ("float32", "adam"),
     "exact, Adam": ("exact", "adam"),
@@ -27,6 +26,7 @@ COLUMNS = {
 
 def measure(results: list[Result]) -> dict[str, Any]:
     """Return the digests of the runs, and what they ran on, as JSON values."""
+    check_comparable(results)
     first = results[0]
     runs: dict[tuple[Any, ...], tuple[str, ...]] = {}
     for r in results:

@@ -12,12 +12,17 @@ HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 
 NAMES = {"jax": "JAX", "torch": "PyTorch"}
+LEVELS = {"cpu:sse4": "SSE4", "cpu:avx2": "AVX2", "cpu:avx512": "AVX-512"}
+
+
+def check_comparable(results: Sequence[Result]) -> None:
+    """See that all runs had one data set, stream and start."""
+    assert len({tuple(sorted((r.fingerprints or {}).items())) for r in results}) == 1
 
 
 def provenance(results: Sequence[Result]) -> dict[str, Any]:
-    """Return the versions and commits of finished runs with one data set, stream and start."""
+    """Return the versions and commits of finished runs."""
     assert all(r.finished for r in results)
-    assert len({tuple(sorted((r.fingerprints or {}).items())) for r in results}) == 1
     return {
         "versions": {
             name.removeprefix("versions."): value

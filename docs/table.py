@@ -9,7 +9,7 @@ README, between its two marks.
 import textwrap
 from typing import Any
 
-from docs.readme import HERE, NAMES, main, provenance
+from docs.readme import HERE, NAMES, check_comparable, main, provenance
 from parity import bits
 from parity.results import Result
 
@@ -25,6 +25,7 @@ PAIRS = {
 
 def measure(results: list[Result]) -> dict[str, Any]:
     """Return what the table says of the runs, and what they ran on, as JSON values."""
+    check_comparable(results)
     optimizers = sorted({r.optimizer for r in results})
     runs = {(r.optimizer, r.framework, r.platform): r for r in results}
     first = results[0]
