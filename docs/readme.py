@@ -39,14 +39,20 @@ def main(
     render: Callable[[dict[str, Any], str], str],
     figures: Path,
     marks: tuple[str, str],
-) -> None:
-    """Run a table's command line: measure, keep the figures, put the table between its marks."""
+) -> list[Result]:
+    """Run a table's command line: measure, keep the figures, put the table between its marks.
+
+    Returns:
+        The results measured.
+    """
     if len(sys.argv) != 3:
         sys.exit(f"usage: python -m docs.{Path(sys.argv[0]).stem} RUN_FOLDER DATE")
     folder, date = Path(sys.argv[1]), sys.argv[2]
-    measured = measure(read([folder]).results) | {"date": date}
+    results = read([folder]).results
+    measured = measure(results) | {"date": date}
     figures.write_text(json.dumps(measured, indent=1) + "\n")
     put(render(measured, date), marks)
+    return results
 
 
 def put(text: str, marks: tuple[str, str]) -> None:

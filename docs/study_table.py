@@ -6,17 +6,16 @@ reads the studies RUN_FOLDER/article and RUN_FOLDER/ablation, keeps what they sa
 docs/study.json, draws two figures beside it and puts the tables into the README, between its marks.
 """
 
-import sys
 import textwrap
 from collections import defaultdict
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-from docs.readme import HERE, LEVELS, NAMES, main, provenance
+from docs.readme import HERE, LEVELS, NAMES, check_comparable, main, provenance
 from parity.comparison import Comparison, compare
 from parity.report.figures import draw
-from parity.results import Result, read
+from parity.results import Result
+from parity.tables.crossed import scaled
 
 FIGURES = HERE / "study.json"
 BEGIN, END = "<!-- table: docs/study.json -->\n", "<!-- end of study -->"
@@ -25,13 +24,11 @@ DRAWN = ("accuracy", "variance")
 """The report's figures that the README shows, of the ablation."""
 
 PLACES = tuple(product(NAMES, LEVELS))
-OF_CPU = {"cpu:sse4": "cpu:sse4", "cpu:avx2": "cpu:avx2", "cpu": "cpu:avx512"}
-"""Instruction set of a device; the machine's highest is AVX-512."""
 
 
 def study(results: list[Result], name: str) -> list[Result]:
-    """Return the finished runs of one of the studies."""
-    return [r for r in results if r.path.parent.name == name and r.finished]
+    """Return the runs of one of the studies."""
+    return [r for r in results if r.path.parent.name == name]
 
 
 def ablation(results: list[Result]) -> Comparison:
@@ -42,10 +39,13 @@ def ablation(results: list[Result]) -> Comparison:
 def measure(results: list[Result]) -> dict[str, Any]:
     """Return what the tables say of the runs, and what they ran on, as JSON values."""
     (layout,) = ablation(results).crossed
+    article = study(results, "article")
+    check_comparable(article)
     cells: dict[str, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
-    for r in study(results, "article"):
+    for r in article:
         what = r.arithmetic if r.optimizer == "adam" else f"{r.arithmetic} {r.optimizer}"
-        cells[what][f"{r.framework} {OF_CPU[r.platform]}"].append(r)
+        level = f"cpu:{r.environment['instruction_set_allowed']}"
+        cells[what][f"{r.framework} {level}"].append(r)
     first = results[0]
     return {
         "what": {
@@ -60,8 +60,15 @@ def measure(results: list[Result]) -> dict[str, Any]:
             for what, places in sorted(cells.items())
         },
         "ablation": {
-            measure.name: {part.name: part._asdict() for part in measure.parts}
-            for measure in layout.measures
+            quantity.name: {
+                part.name: {
+                    "size": scaled(quantity, part.variance),
+                    "low": scaled(quantity, part.low),
+                    "high": scaled(quantity, part.high),
+                }
+                for part in quantity.parts
+            }
+            for quantity in layout.measures
         },
     }
 
@@ -97,9 +104,8 @@ def render(figures: dict[str, Any], date: str) -> str:
         "| ablation, accuracy | pp | 95 % |",
         "|---|---|---|",
     ]
-    for part in figures["ablation"]["accuracy"].values():
-        size, low, high = (part[key] ** 0.5 for key in ("variance", "low", "high"))
-        lines.append(f"| {part['name']} | {size:.2f} | {low:.2f} to {high:.2f} |")
+    for name, part in figures["ablation"]["accuracy"].items():
+        lines.append(f"| {name} | {part['size']:.2f} | {part['low']:.2f} to {part['high']:.2f} |")
     note = (
         f"The `ablation` design: {runs['ablation']} runs, framework x platform x seed; what each "
         "adds to the spread of final accuracy, as a standard deviation. Both: "
@@ -119,7 +125,7 @@ def _shown(cell: dict[str, Any] | None) -> str:
 
 
 if __name__ == "__main__":
-    main(measure, render, FIGURES, (BEGIN, END))
-    for drawn in draw(ablation(read([Path(sys.argv[1])]).results)):
+    results = main(measure, render, FIGURES, (BEGIN, END))
+    for drawn in draw(ablation(results)):
         if drawn.name in DRAWN:
             (HERE / f"study-{drawn.name}.svg").write_bytes(drawn.svg)
